@@ -1,0 +1,81 @@
+"""What runs when the interpreter starts: the ``.pth`` line, the ``.start`` file and ``sitecustomize`` call ``run()``.
+
+Every Python process of an environment pays for this file, whether it has to do with SGLang or not. So it imports
+nothing that ``site`` has not imported already (not even ``__future__``), it is the only file loaded, and everything
+else waits for the first ``import sglang``.
+"""
+
+import os
+import sys
+
+# typing is not loaded at interpreter start.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
+PACKAGE = "sglang_draft_ext"
+PREFIX = "SGLANG_DRAFT_EXT_"
+DISABLE = PREFIX + "DISABLE"
+
+
+def disabled() -> bool:
+    """Whether ``SGLANG_DRAFT_EXT_DISABLE`` switches the whole package off (it may also name single hooks)."""
+    return os.environ.get(DISABLE, "").strip().lower() in ("1", "true", "all")
+
+
+def configured() -> bool:
+    """Whether the environment asks anything of this package; if not, it must not get in the way, even if it fails."""
+    return any(
+        value.strip() and name.startswith(PREFIX) and name not in (DISABLE, PREFIX + "DEBUG")
+        for name, value in os.environ.items()
+    )
+
+
+class Finder:
+    """Stands first on ``sys.meta_path`` and finds nothing but this package; sees every import before it happens."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":
+        """Take the moment before anything of ``sglang`` is imported.
+
+        Raises:
+            ImportError: this package is damaged, and the environment asks something of it.
+            BaseException: the recorded refusal, see ``_finder.refuse``.
+        """
+        if name == PACKAGE:
+            return _own_spec()
+        if name != "sglang" and not name.startswith("sglang."):
+            return None
+        try:
+            # Activates, once for all threads: the import system's own lock sees to that. A lock of ours would not do.
+            # The caller already holds the import lock of the module it asked for, and the import system breaks a
+            # deadlock only among locks that it knows. This form of the statement waits for another thread, and puts up
+            # with finding the module half imported by this one.
+            import sglang_draft_ext._activation  # noqa: F401
+            from sglang_draft_ext import _finder
+        except Exception as error:
+            if not configured():
+                return None
+            raise ImportError(
+                f"sglang-draft-ext is damaged ({type(error).__name__}: {error}), yet {PREFIX}* variables ask for it: "
+                f"install it again, or set {DISABLE}=1 to go on without it",
+                name=PACKAGE,
+            ) from error
+        _finder.check()
+        return None
+
+
+def _own_spec() -> "ModuleSpec | None":
+    # One process, one copy. The .pth line has loaded this file by its place, before the package itself; what sys.path
+    # holds by now (the working directory, a checkout on PYTHONPATH) must not mix a second copy into it.
+    from importlib.machinery import PathFinder
+
+    return PathFinder.find_spec(PACKAGE, [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))])
+
+
+FINDER = Finder()
+
+
+def run() -> None:
+    """Wait for the first import of ``sglang``. Does nothing when switched off, or when called again."""
+    if not disabled() and FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, FINDER)
