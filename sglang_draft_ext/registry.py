@@ -1,0 +1,243 @@
+"""The names this process was asked for, what they stand for, and the window in which they may be added."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from sglang_draft_ext import settings
+from sglang_draft_ext.backend import STOCK, DraftBackend, load_reference
+from sglang_draft_ext.errors import BackendError, DraftExtError, LateRegistrationError, RegistrationError
+
+ENTRY_POINTS = "sglang_draft_ext.backends"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StockNames:
+    """The attention backend names that the SGLang release brings."""
+
+    general: tuple[str, ...]
+    draft: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A draft backend and where it was asked for."""
+
+    backend: DraftBackend
+    where: str
+
+
+class Registry:
+    """Backends by name, of one process.
+
+    ``register`` adds a declared backend; ``ask`` notes a name of the environment, which ``resolve`` turns into a backend
+    once SGLang is there. ``close`` ends the window.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._entries: dict[str, Entry] = {}
+        self._requests: dict[str, settings.BackendRequest] = {}
+        self.closed_at: str | None = None
+        self.on_register: Callable[[], None] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every extra name, in the order asked for."""
+        return tuple(dict.fromkeys((*self._requests, *self._entries)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._requests or name in self._entries
+
+    def where(self, name: str) -> str:
+        """Where *name* was asked for."""
+        return self._requests[name].where if name in self._requests else self._entries[name].where
+
+    def register(self, backend: DraftBackend, *, where: str) -> None:
+        """Add *backend*.
+
+        Raises:
+            BackendError: it is not a DraftBackend.
+            LateRegistrationError: server arguments were already parsed or built in this process.
+            RegistrationError: its name is taken.
+        """
+        if not isinstance(backend, DraftBackend):
+            raise BackendError(
+                f"{backend!r} is not a DraftBackend",
+                where=where,
+                found=f"an object of type {type(backend).__qualname__}",
+                remedy="register a sglang_draft_ext.DraftBackend",
+            )
+        with self._lock:
+            if self.closed_at:
+                raise LateRegistrationError(
+                    f"Draft backend {backend.name!r} is registered too late to have an effect",
+                    where=where,
+                    found=f"server arguments were already parsed or built at {self.closed_at}",
+                    remedy=f"register it before, or name it in {settings.BACKENDS}",
+                )
+            if backend.name in self:
+                raise RegistrationError(
+                    f"Draft backend {backend.name!r} is registered twice",
+                    where=where,
+                    found=f"it is already asked for in {self.where(backend.name)}",
+                    remedy="register it once, or give one of them another name",
+                )
+            self._entries[backend.name] = Entry(backend=backend, where=where)
+            if self.on_register:
+                try:
+                    self.on_register()
+                except DraftExtError:
+                    del self._entries[backend.name]
+                    raise
+
+    def ask(self, request: settings.BackendRequest) -> None:
+        """Note a name that the environment asks for."""
+        with self._lock:
+            self._requests[request.name] = request
+
+    def close(self, where: str) -> None:
+        """End the window, remembering where it was ended first."""
+        with self._lock:
+            self.closed_at = self.closed_at or where
+
+    def check_names(self, stock: StockNames) -> None:
+        """Refuse names that stock drafts with already, and names that nobody provides; imports nothing but metadata.
+
+        Raises:
+            RegistrationError: with the nearest name and the full list.
+        """
+        for name in self.names:
+            if name in stock.draft:
+                raise RegistrationError(
+                    f"{name!r} is a draft backend of this SGLang release itself and is never replaced",
+                    where=self.where(name),
+                    remedy="leave it out, or give your backend another name",
+                )
+        for request in self._requests.values():
+            if request.reference is None:
+                self._reference(request, stock)
+
+    def resolve(self, name: str, stock: StockNames) -> DraftBackend:
+        """The draft backend called *name*, importing its provider when first asked.
+
+        Raises:
+            RegistrationError: nobody provides the name.
+            BackendError: its reference does not import, or leads to something else than a backend.
+        """
+        with self._lock:
+            if name not in self._entries:
+                request = self._requests[name]
+                reference = request.reference or self._reference(request, stock)
+                self._entries[name] = Entry(backend=_declared(request, reference), where=request.where)
+            backend = self._entries[name].backend
+        if name in stock.general and backend.attention != STOCK + name:
+            raise RegistrationError(
+                f"{name!r} is a general backend of this SGLang release itself and is never replaced",
+                where=self.where(name),
+                found=f"a draft backend whose attention is {backend.references['attention']!r}",
+                remedy=f"build on it with attention={STOCK + name!r}, or give your backend another name",
+            )
+        return backend
+
+    def adopt(self, backend: DraftBackend, *, where: str) -> None:
+        """Repeat a registration of the parent process; one that this process has already is left alone."""
+        with self._lock:
+            if backend.name in self:
+                return
+            self._entries[backend.name] = Entry(backend=backend, where=where)
+            if self.on_register:
+                self.on_register()
+
+    def entries(self) -> dict[str, Entry]:
+        """The backends that are declared or resolved, by name."""
+        with self._lock:
+            return dict(self._entries)
+
+    def _reference(self, request: settings.BackendRequest, stock: StockNames) -> str:
+        """Who provides a bare name: one installed entry point, else stock's general registry."""
+        from importlib.metadata import entry_points
+
+        group = entry_points(group=ENTRY_POINTS)
+        points = sorted({point.value: point for point in group if point.name == request.name}.items())
+        if len(points) > 1:
+            raise RegistrationError(
+                f"Draft backend {request.name!r} is provided more than once",
+                where=request.where,
+                found=", ".join(f"{value} of {_distribution(point)}" for value, point in points),
+                remedy=f"choose one: {request.name}=module:attr",
+            )
+        if points:
+            return points[0][0]
+        if request.name in stock.general:
+            return STOCK + request.name
+        available = sorted({*(point.name for point in group), *stock.general} - {*stock.draft})
+        nearest = get_close_matches(request.name, available, n=1)
+        raise RegistrationError(
+            f"Nobody provides a draft backend {request.name!r}"
+            + (f" (did you mean {nearest[0]!r}?)" if nearest else ""),
+            where=request.where,
+            found=f"the entry points of group {ENTRY_POINTS} and stock's general backends give: {', '.join(available)}",
+            remedy=f"install its provider, or write {request.name}=module:attr",
+        )
+
+
+def _distribution(point: Any) -> str:
+    return point.dist.name if point.dist else "an unknown distribution"
+
+
+def _declared(request: settings.BackendRequest, reference: str) -> DraftBackend:
+    """The backend behind *reference*: a DraftBackend, or the callable that builds the AttentionBackend."""
+    if reference.startswith(STOCK):
+        return DraftBackend(name=request.name, attention=reference)
+    found = load_reference(reference, where=request.where)
+    if isinstance(found, DraftBackend):
+        if found.name != request.name:
+            raise BackendError(
+                f"{reference!r} declares a draft backend of another name",
+                where=request.where,
+                found=f"its name is {found.name!r}",
+                remedy=f"ask for {found.name}={reference}",
+            )
+        return found
+    if not callable(found):
+        raise BackendError(
+            f"{reference!r} is not a draft backend",
+            where=request.where,
+            found=f"an object of type {type(found).__qualname__}",
+            remedy="refer to a sglang_draft_ext.DraftBackend, or to a callable that builds an AttentionBackend",
+        )
+    return DraftBackend(name=request.name, attention=reference)
+
+
+_INSIDE = ("sglang_draft_ext", "wrapt", "sglang", "importlib", "runpy")
+
+
+def call_site() -> str:
+    """``file:line`` of the nearest caller that is neither this package nor SGLang, else of the outermost one."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+registry = Registry()
+
+
+def register(backend: DraftBackend) -> None:
+    """Make *backend* available to the draft worker of every server started from this process.
+
+    Call it before server arguments are parsed or built (``ServerArgs``, ``Engine``).
+
+    Raises:
+        BackendError: *backend* is not a DraftBackend.
+        HookError: the SGLang release in this process does not look as a hook expects.
+        LateRegistrationError: server arguments were already parsed or built in this process.
+        RegistrationError: the name is taken, or is a stock draft backend.
+    """
+    registry.register(backend, where=f"register() at {call_site()}")

@@ -1,0 +1,79 @@
+"""The ``SGLANG_DRAFT_EXT_*`` variables as one frozen object."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sglang_draft_ext.errors import SettingsError
+
+PREFIX = "SGLANG_DRAFT_EXT_"
+BACKENDS = PREFIX + "BACKENDS"
+DISABLE = PREFIX + "DISABLE"
+KNOWN = (BACKENDS, DISABLE)
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]*")
+REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendRequest:
+    """One item of ``SGLANG_DRAFT_EXT_BACKENDS``: a name, and where to find it unless that is for us to look up."""
+
+    name: str
+    reference: str | None
+    where: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the environment asks for."""
+
+    backends: tuple[BackendRequest, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read the variables of *environ* (default: this process's).
+
+        Raises:
+            SettingsError: a variable is malformed.
+        """
+        environ = os.environ if environ is None else environ
+        unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in KNOWN)
+        return cls(backends=parse_backends(environ.get(BACKENDS, "")), unknown=tuple(unknown))
+
+
+def parse_backends(text: str) -> tuple[BackendRequest, ...]:
+    """Parse the comma list of ``NAME`` and ``NAME=module:attr``; white space and empty items are nothing.
+
+    Raises:
+        SettingsError: an item is neither, or a name is given twice.
+    """
+    requests: dict[str, BackendRequest] = {}
+    for position, item in enumerate(text.split(","), start=1):
+        if not item.strip():
+            continue
+        where = f"{BACKENDS}, item {position} ({item.strip()!r})"
+        name, equals, reference = (part.strip() for part in item.partition("="))
+        if not NAME.fullmatch(name):
+            raise SettingsError(
+                f"{name!r} is not a backend name",
+                where=where,
+                remedy="begin with a letter and use letters, digits, '_', '-' and '.' only",
+            )
+        if equals and not REFERENCE.fullmatch(reference):
+            raise SettingsError(
+                f"{reference!r} is not a reference", where=where, remedy="write NAME=package.module:attribute"
+            )
+        if name in requests:
+            raise SettingsError(
+                f"Draft backend {name!r} is named twice",
+                where=where,
+                found=f"it is already named in {requests[name].where}",
+                remedy="name it once",
+            )
+        requests[name] = BackendRequest(name=name, reference=reference if equals else None, where=where)
+    return tuple(requests.values())
