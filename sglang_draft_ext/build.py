@@ -1,0 +1,129 @@
+"""Builds what a `DraftBackend` declares, inside the process that runs the draft."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from sglang_draft_ext import hooks
+from sglang_draft_ext.backend import STOCK, DraftBackend, load_reference
+from sglang_draft_ext.errors import BackendError
+from sglang_draft_ext.registry import registry
+
+logger = logging.getLogger("sglang_draft_ext")
+
+
+def is_stock_general(name: str) -> bool:
+    """Whether *name* is a general backend of this release itself."""
+    return name in hooks.stock_names(hooks.activation.surface).general
+
+
+def declared(name: str) -> DraftBackend:
+    """The declaration of an extra name, importing its provider when first asked."""
+    return registry.resolve(name, hooks.stock_names(hooks.activation.surface))
+
+
+def build_attention(name: str, runner: Any) -> Any:
+    """The ``AttentionBackend`` of an extra name for *runner* (a ``ModelRunner``).
+
+    Raises:
+        BackendError: the model is of the wrong kind, or the factory gives something else than an AttentionBackend.
+    """
+    backend = declared(name)
+    _check_mla(backend, runner)
+    built = _attention(backend, runner)
+    logger.info("%s: built %s for %s", name, type(built).__qualname__, _whose(runner))
+    return built
+
+
+def build_decode(name: str, runner: Any, topk: int, num_steps: int) -> Any:
+    """The multi-step draft decode backend of an extra name, for *num_steps* draft steps of *topk* branches.
+
+    Raises:
+        BackendError: the model is of the wrong kind, or the factory gives something without ``attn_backends``.
+    """
+    backend = declared(name)
+    _check_mla(backend, runner)
+    if backend.decode is None:
+        from sglang_draft_ext.multistep import MultiStepDraftBackend
+
+        built: Any = MultiStepDraftBackend(
+            runner, topk, num_steps, attention=lambda runner: _attention(backend, runner)
+        )
+    else:
+        built = _factory(backend, "decode")(runner, topk, num_steps)
+        if not hasattr(built, "attn_backends") or not hasattr(built, "init_forward_metadata"):
+            raise BackendError(
+                f"The decode factory of {name!r} gave no multi-step draft backend",
+                where=registry.where(name),
+                found=f"an object of type {type(built).__qualname__}",
+                remedy="return an object with attn_backends and init_forward_metadata(forward_batch)",
+            )
+    logger.info(
+        "%s: built %s for draft decode, topk %d, %d steps", name, type(built).__qualname__, topk, num_steps
+    )
+    return built
+
+
+def _whose(runner: Any) -> str:
+    return "the draft" if getattr(runner, "is_draft_worker", False) else "the target"
+
+
+def _factory(backend: DraftBackend, role: str) -> Any:
+    factory = getattr(backend, role)
+    where = registry.where(backend.name)
+    found = load_reference(factory, where=where) if isinstance(factory, str) else factory
+    if not callable(found):
+        raise BackendError(
+            f"The {role} factory of {backend.name!r} is not callable",
+            where=where,
+            found=f"{factory!r} is an object of type {type(found).__qualname__}",
+            remedy="refer to a function or class",
+        )
+    return found
+
+
+def _attention(backend: DraftBackend, runner: Any) -> Any:
+    from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+
+    reference = backend.attention
+    if isinstance(reference, str) and reference.startswith(STOCK):
+        built = _stock_general(reference.removeprefix(STOCK), runner)
+    else:
+        built = _factory(backend, "attention")(runner)
+    if not isinstance(built, AttentionBackend):
+        raise BackendError(
+            f"The attention factory of {backend.name!r} gave no AttentionBackend",
+            where=registry.where(backend.name),
+            found=f"an object of type {type(built).__qualname__}",
+            remedy="return an instance of sglang.srt.layers.attention.base_attn_backend.AttentionBackend",
+        )
+    return built
+
+
+def _stock_general(name: str, runner: Any) -> Any:
+    """Stock's own backend; before there was a registry, a method of ModelRunner knew the names."""
+    if hooks.activation.surface.source(hooks.ATTENTION_REGISTRY) is None:
+        return runner._get_attention_backend_from_str(name)
+    from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
+
+    return ATTENTION_BACKENDS[name](runner)
+
+
+def _check_mla(backend: DraftBackend, runner: Any) -> None:
+    """Raises BackendError when the runner's model is of the kind that the backend cannot serve."""
+    if backend.mla == "any":
+        return
+    uses = bool(getattr(runner, "use_mla_backend", False))
+    if uses != (backend.mla == "required"):
+        raise mla_error(backend, uses)
+
+
+def mla_error(backend: DraftBackend, uses: bool) -> BackendError:
+    """A draft model of the wrong kind for *backend*."""
+    return BackendError(
+        f"{backend.name!r} {'needs' if backend.mla == 'required' else 'cannot serve'} a model with multi-head latent attention",
+        where=registry.where(backend.name),
+        found=f"the model {'has it' if uses else 'does not have it'}",
+        remedy="choose another draft attention backend",
+    )

@@ -1,0 +1,517 @@
+"""Multi-step draft decode out of any attention backend.
+
+Step ``i`` of a draft attends to the committed prefix plus the ``i + 1`` tokens drafted so far on its branch, and
+that is an ordinary decode: of the same rows of the request table at topk 1, and of one row per branch at topk > 1.
+So each step gets an ordinary backend and a view of the batch in which its rows and lengths are the step's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import wrapt
+
+from sglang_draft_ext.errors import BackendError
+
+
+class MultiStepDraftBackend:
+    """The multi-step draft decode backend of an ordinary ``AttentionBackend``.
+
+    Args:
+        model_runner: The draft's ``ModelRunner``.
+        topk: Branches per request, ``--speculative-eagle-topk``.
+        speculative_num_steps: Draft steps, ``--speculative-num-steps``.
+        attention: Called once per step with the runner, or with a view of it whose request table is the
+            branches'; returns a new ``AttentionBackend`` each time.
+
+    Attributes:
+        attn_backends: One backend per step; step ``i`` serves the forward that drafts token ``i + 2``.
+        supports_cuda_graph: Whether the inner backend implements CUDA graph capture.
+        needs_cpu_seq_lens: Whether batches must carry ``seq_lens_cpu``.
+
+    Raises:
+        BackendError: the runner or the inner backend is of a kind that cannot be drafted this way.
+    """
+
+    def __init__(
+        self, model_runner: Any, topk: int, speculative_num_steps: int, *, attention: Callable[[Any], Any]
+    ) -> None:
+        from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+
+        self.topk = topk
+        self.speculative_num_steps = speculative_num_steps
+        self.page_size: int = _page_size(model_runner)
+        # Where SGLang publishes the container itself as the current backend, it reads the pools from here.
+        self.req_to_token_pool = model_runner.req_to_token_pool
+        self.token_to_kv_pool = model_runner.token_to_kv_pool
+        self.kv_index_translator = getattr(model_runner, "kv_index_translator", None)
+        _refuse_runner(model_runner, topk, speculative_num_steps, self.kv_index_translator)
+
+        self._branches = _BranchTable(self.req_to_token_pool, topk) if topk > 1 else None
+        runner = model_runner if self._branches is None else _BranchRunner(model_runner, self._branches)
+        # Releases that build draft backends in EAGLEWorker keep one more than there are draft forwards.
+        spare = find_spec("sglang.srt.speculative.draft_utils") is None
+        inner: list[Any] = []
+        for _ in range(speculative_num_steps - (not spare)):
+            backend = attention(runner)
+            _refuse_backend(backend, AttentionBackend, attention, inner, model_runner if topk > 1 else None)
+            inner.append(backend)
+        self.attn_backends = [_StepBackend(backend, self) for backend in inner]
+        self.supports_cuda_graph = bool(inner) and all(
+            _captures(backend, AttentionBackend) for backend in inner
+        )
+        # The width of the branch table is a host number.
+        self.needs_cpu_seq_lens = topk > 1 or any(getattr(b, "needs_cpu_seq_lens", True) for b in inner)
+        self._graph: _GraphBuffers | None = None
+
+    def init_forward_metadata(self, forward_batch: Any) -> None:
+        """Prepares every step for an eager draft of the batch."""
+        self._plan(forward_batch, forward_batch.batch_size)
+        for step in self.attn_backends:
+            step.init_forward_metadata(forward_batch)
+
+    def init_cuda_graph_state(self, max_bs: int, max_num_tokens: int) -> None:
+        """Allocates what captured graphs read.
+
+        Raises:
+            BackendError: the inner backend cannot be captured in a CUDA graph.
+        """
+        if not self.supports_cuda_graph:
+            raise BackendError(
+                "The draft backend cannot be captured in a CUDA graph",
+                where="the draft's decode CUDA graph",
+                found=", ".join(sorted({type(step.__wrapped__).__name__ for step in self.attn_backends}))
+                + " implements no capture",
+                remedy="launch with --disable-cuda-graph or choose another draft decode backend",
+            )
+        self._graph = _GraphBuffers(max_bs * self.topk)
+        for step in self.attn_backends:
+            step.init_cuda_graph_state(max_bs * self.topk, max_num_tokens)
+
+    def init_forward_metadata_out_graph(self, forward_batch: Any, in_capture: bool = False) -> None:
+        """Prepares every step for the capture or the replay of a graph (releases from 0.5.13)."""
+        self._plan(forward_batch, forward_batch.batch_size, self._graph)
+        for step in self.attn_backends:
+            step.init_forward_metadata_out_graph(forward_batch, in_capture=in_capture)
+
+    def init_forward_metadata_in_graph(self, forward_batch: Any) -> None:
+        """The part of the preparation that is recorded in the graph (releases from 0.5.13)."""
+        for step in self.attn_backends:
+            step.init_forward_metadata_in_graph(forward_batch)
+
+    def init_forward_metadata_capture_cuda_graph(self, forward_batch: Any) -> None:
+        """Prepares every step for the capture of a graph (releases up to 0.5.12)."""
+        self._plan(forward_batch, forward_batch.batch_size, self._graph)
+        for step in self.attn_backends:
+            view = step.view(forward_batch)
+            step.__wrapped__.init_forward_metadata_capture_cuda_graph(
+                view.batch_size,
+                view.batch_size,
+                view.req_pool_indices,
+                view.seq_lens,
+                encoder_lens=None,
+                forward_mode=view.forward_mode,
+                spec_info=None,
+            )
+
+    def init_forward_metadata_replay_cuda_graph(self, forward_batch: Any, bs: int) -> None:
+        """Prepares every step for the replay of a graph of ``bs`` requests (releases up to 0.5.12)."""
+        self._plan(forward_batch, bs, self._graph)
+        for step in self.attn_backends:
+            view = step.view(forward_batch)
+            step.__wrapped__.init_forward_metadata_replay_cuda_graph(
+                view.batch_size,
+                view.req_pool_indices,
+                view.seq_lens,
+                view.seq_lens_sum,
+                encoder_lens=None,
+                forward_mode=view.forward_mode,
+                spec_info=None,
+                seq_lens_cpu=view.seq_lens_cpu,
+            )
+
+    def on_after_cuda_graph_warmup(self) -> None:
+        """Passes the end of the warm-up on to the inner backends that ask for it."""
+        for step in self.attn_backends:
+            hook = getattr(step, "on_after_cuda_graph_warmup", None)
+            if hook is not None:
+                hook()
+
+    def _plan(self, batch: Any, bs: int, graph: _GraphBuffers | None = None) -> None:
+        """Gives every step its rows and lengths in this batch; with ``graph``, in tensors that stay in place."""
+        if bs == 0 or batch.forward_mode.is_idle():
+            for step in self.attn_backends:
+                step.step_rows = None
+            return
+        topk, num_steps, count = self.topk, self.speculative_num_steps, len(self.attn_backends)
+        size = bs * topk
+        lengths = step_lengths(batch.seq_lens[:bs], topk, count)
+        cpu = getattr(batch, "seq_lens_cpu", None)
+        cpu_lengths = None if cpu is None else step_lengths(cpu[:bs], topk, count)
+        total = getattr(batch, "seq_lens_sum", None) if cpu is None else int(cpu[:bs].sum())
+        rows = batch.req_pool_indices[:bs]
+        if self._branches is not None:
+            longest = None if cpu is None else int(cpu[:bs].max())
+            rows = self._branches.fill(rows, batch.seq_lens[:bs], num_steps, self.page_size, longest, graph)
+        if graph is not None:
+            lengths = graph.keep("lengths", lengths, (count, graph.size))
+        written = _written_by_step(batch, bs, topk, num_steps)
+        columns = getattr(batch, "kv_loc_cols", None)
+        longest_host = getattr(batch, "max_seq_len_host", None)
+        for i, step in enumerate(self.attn_backends):
+            step.step_rows = _StepRows(
+                batch_size=size,
+                req_pool_indices=rows,
+                seq_lens=lengths[i],
+                seq_lens_cpu=None if cpu_lengths is None else cpu_lengths[i],
+                seq_lens_sum=None if total is None else topk * total + size * (i + 1),
+                max_seq_len_host=None if longest_host is None else longest_host + i + 1,
+                out_cache_loc=None if written is None else written[i],
+                # A chain's steps are the leading columns of a window that is wider when the target plans it.
+                kv_loc_cols=slice(columns.start + i, columns.start + i + 1)
+                if isinstance(columns, slice)
+                else slice(i, None, num_steps),
+            )
+
+
+@dataclass(frozen=True)
+class _StepRows:
+    """What one step's decode reads: ``batch_size`` rows, one per branch, and what it writes."""
+
+    batch_size: int
+    req_pool_indices: Any
+    seq_lens: Any
+    seq_lens_cpu: Any
+    seq_lens_sum: int | None
+    max_seq_len_host: int | None
+    out_cache_loc: Any
+    kv_loc_cols: slice
+
+
+class _StepBatch(wrapt.ObjectProxy[Any]):
+    """A ``ForwardBatch`` as one step sees it: the names in the class body are its own, all others are live."""
+
+    batch_size: Any = None
+    forward_mode: Any = None
+    req_pool_indices: Any = None
+    seq_lens: Any = None
+    seq_lens_cpu: Any = None
+    seq_lens_sum: Any = None
+    max_seq_len_host: Any = None
+    out_cache_loc: Any = None
+    kv_loc_cols: Any = None
+    req_to_token_pool: Any = None
+    # A draft input would make backends that know of drafts do their own draft arithmetic.
+    spec_info: Any = None
+
+    def __init__(self, batch: Any, pool: Any, rows: _StepRows | None) -> None:
+        super().__init__(batch)
+        self.req_to_token_pool = pool
+        mode = batch.forward_mode
+        self.forward_mode = mode if mode.is_idle() else type(mode).DECODE
+        for name in _StepRows.__dataclass_fields__:
+            setattr(self, name, getattr(batch, name, None) if rows is None else getattr(rows, name))
+
+
+class _StepBackend(wrapt.ObjectProxy[Any]):
+    """The inner backend of one step. Both doors, preparation and attention, open onto the step's view."""
+
+    # The model's layers look the pools up here, for the batch's own rows: the runner's pools, not the branches'.
+    req_to_token_pool: Any = None
+    token_to_kv_pool: Any = None
+    kv_index_translator: Any = None
+    step_rows: _StepRows | None = None
+
+    def __init__(self, backend: Any, container: MultiStepDraftBackend) -> None:
+        super().__init__(backend)
+        self.req_to_token_pool = container.req_to_token_pool
+        self.token_to_kv_pool = getattr(backend, "token_to_kv_pool", container.token_to_kv_pool)
+        self.kv_index_translator = container.kv_index_translator
+        branches = container._branches
+        self._self_pool = container.req_to_token_pool if branches is None else branches
+
+    def view(self, forward_batch: Any) -> _StepBatch:
+        if forward_batch.forward_mode.is_idle() or forward_batch.batch_size == 0:
+            return _StepBatch(forward_batch, self._self_pool, None)
+        if self.step_rows is None:
+            raise BackendError(
+                "A draft step ran before its batch was prepared",
+                where="the multi-step draft decode backend",
+                found="no call of init_forward_metadata for this batch",
+                remedy="report the launch line and the SGLang release",
+            )
+        return _StepBatch(forward_batch, self._self_pool, self.step_rows)
+
+    def init_forward_metadata(self, forward_batch: Any) -> None:
+        self.__wrapped__.init_forward_metadata(self.view(forward_batch))
+
+    def init_forward_metadata_out_graph(self, forward_batch: Any, in_capture: bool = False) -> None:
+        self.__wrapped__.init_forward_metadata_out_graph(self.view(forward_batch), in_capture=in_capture)
+
+    def init_forward_metadata_in_graph(self, forward_batch: Any) -> None:
+        self.__wrapped__.init_forward_metadata_in_graph(self.view(forward_batch))
+
+    def get_indexer_metadata(self, layer_id: int, forward_batch: Any) -> Any:
+        return self.__wrapped__.get_indexer_metadata(layer_id, self.view(forward_batch))
+
+    def forward(
+        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        return self._attend(self.__wrapped__.forward, q, k, v, layer, forward_batch, args, kwargs)
+
+    def forward_decode(
+        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        return self._attend(self.__wrapped__.forward_decode, q, k, v, layer, forward_batch, args, kwargs)
+
+    def _attend(
+        self,
+        attend: Callable[..., Any],
+        q: Any,
+        k: Any,
+        v: Any,
+        layer: Any,
+        forward_batch: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        view = self.view(forward_batch)
+        # What the step writes was cut out of the batch's slots by the worker, for this forward, already.
+        view.out_cache_loc = forward_batch.out_cache_loc
+        tokens, rows = q.shape[0], view.batch_size
+        if tokens == rows or view.forward_mode.is_idle():
+            return attend(q, k, v, layer, view, *args, **kwargs)
+
+        # Data-parallel attention pads the tokens after the batch was prepared; the padding has no rows.
+        def cut(value: Any) -> Any:
+            shape = getattr(value, "shape", None)
+            return value[:rows] if shape and shape[0] == tokens else value
+
+        view.out_cache_loc = view.out_cache_loc[:rows]
+        kwargs = {name: cut(value) for name, value in kwargs.items()}
+        out = attend(cut(q), cut(k), cut(v), layer, view, *map(cut, args), **kwargs)
+        padded = out.new_zeros((tokens, *out.shape[1:]))
+        padded[:rows] = out
+        return padded
+
+
+class _BranchTable(wrapt.ObjectProxy[Any]):
+    """The request-to-token pool with a row per branch: ``topk`` times as many, in a table of their own.
+
+    Inner backends keep the pool or the table itself from when they are built, so both stay the same object for
+    good and only what the table shows is exchanged.
+    """
+
+    size: Any = None
+    req_to_token: Any = None
+
+    def __init__(self, pool: Any, topk: int) -> None:
+        import torch
+
+        super().__init__(pool)
+        self._self_topk = topk
+        table = pool.req_to_token
+        self.size = pool.size * topk
+        # No memory: every element is the same one until the first batch.
+        storage = table.new_zeros(1).untyped_storage()
+        shape = (table.shape[0] * topk, table.shape[1])
+        self.req_to_token = torch.empty(0, dtype=table.dtype, device=table.device)
+        self.req_to_token.set_(storage, 0, shape, (0, 0))
+
+    def fill(
+        self,
+        rows: Any,
+        seq_lens: Any,
+        num_steps: int,
+        page_size: int,
+        longest: int | None,
+        graph: _GraphBuffers | None,
+    ) -> Any:
+        """Shows the branches of ``rows`` and returns their row numbers. ``longest`` is that of ``seq_lens``."""
+        import torch
+
+        source, topk = self.__wrapped__.req_to_token, self._self_topk
+        tail = page_size - 1 + num_steps
+        if longest is None:
+            longest = int(seq_lens.max()) if graph is None else source.shape[1]
+        size, width = len(rows) * topk, longest + tail
+        numbers = torch.arange(size, dtype=rows.dtype, device=rows.device)
+        if graph is None:
+            table = source.new_zeros((size, width))
+            self.req_to_token.set_(table)
+        else:
+            numbers = graph.keep("numbers", numbers, (graph.size,))
+            whole = graph.buffer("table", source, (graph.size, source.shape[1] + tail))
+            self.req_to_token.set_(whole)
+            table = whole[:size, :width]
+        fill_branches(table, source, rows, seq_lens, topk, num_steps, page_size)
+        return numbers
+
+
+class _BranchRunner(wrapt.ObjectProxy[Any]):
+    """The draft's runner as the inner backends see it at topk > 1."""
+
+    req_to_token_pool: Any = None
+    kv_index_translator: Any = None
+
+    def __init__(self, runner: Any, branches: _BranchTable) -> None:
+        super().__init__(runner)
+        self.req_to_token_pool = branches
+        translator = getattr(runner, "kv_index_translator", None)
+        if translator is not None:
+            translator = copy(translator)
+            translator.req_to_token = branches.req_to_token
+        self.kv_index_translator = translator
+
+
+class _GraphBuffers:
+    """Tensors at addresses that captured graphs may hold, for ``size`` rows at most."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._buffers: dict[str, Any] = {}
+
+    def buffer(self, name: str, like: Any, shape: tuple[int, ...]) -> Any:
+        if name not in self._buffers:
+            self._buffers[name] = like.new_zeros(shape)
+        return self._buffers[name]
+
+    def keep(self, name: str, value: Any, shape: tuple[int, ...]) -> Any:
+        """Copies ``value`` into the front of the last dimension of the buffer, and returns that part."""
+        part = self.buffer(name, value, shape)[..., : value.shape[-1]]
+        part.copy_(value)
+        return part
+
+
+def step_lengths(seq_lens: Any, topk: int, count: int) -> Any:
+    """What each step attends to: ``(count, batch * topk)`` lengths, of ``seq_lens`` of shape ``(batch,)``."""
+    import torch
+
+    steps = torch.arange(1, count + 1, dtype=seq_lens.dtype, device=seq_lens.device)
+    return seq_lens.repeat_interleave(topk)[None, :] + steps[:, None]
+
+
+def fill_branches(
+    table: Any, req_to_token: Any, rows: Any, seq_lens: Any, topk: int, num_steps: int, page_size: int
+) -> None:
+    """Writes one row per branch into ``table``: the request's prefix, then the branch's own slots.
+
+    In a request's row, SGLang lays the branches out one after the other behind the prefix. With pages, each
+    begins on a page of its own, with a duplicate of the prefix's last, partial page: whole pages can be read.
+
+    Args:
+        table: ``(batch * topk, width)``; width is at least the longest of ``seq_lens`` plus
+            ``page_size - 1 + num_steps``.
+        req_to_token: The request table, ``(requests, length)``.
+        rows: ``(batch,)`` rows of the request table.
+        seq_lens: ``(batch,)`` lengths of the committed prefixes.
+    """
+    import torch
+
+    batch, length = len(rows), req_to_token.shape[1]
+    shared = min(table.shape[1], length)
+    branches = table.unflatten(0, (batch, topk))
+    branches[:, :, :shared] = req_to_token[:, :shared][rows].unsqueeze(1)
+    # One slot more than the last page needs is harmless: nothing is read behind a row's length.
+    offset = torch.arange(page_size - 1 + num_steps, device=table.device)
+    lens = seq_lens.long()
+    partial = lens % page_size
+    start = (lens - partial)[:, None, None] + offset
+    region = (partial + num_steps + page_size - 1) // page_size * page_size
+    source = start + region[:, None, None] * torch.arange(topk, device=table.device)[None, :, None]
+    slots = req_to_token[rows[:, None, None], source.clamp_(max=length - 1)]
+    branches.scatter_(2, start.expand_as(source), slots)
+
+
+def _written_by_step(batch: Any, bs: int, topk: int, num_steps: int) -> Any:
+    """The slots that each step writes, ``(num_steps, batch * topk)``; None where the batch lacks some."""
+    slots = getattr(batch, "out_cache_loc", None)
+    if slots is None or slots.numel() != bs * topk * num_steps:
+        return None
+    return slots.reshape(bs, topk, num_steps).permute(2, 0, 1).reshape(num_steps, bs * topk)
+
+
+def _page_size(runner: Any) -> int:
+    allocator = getattr(runner, "token_to_kv_pool_allocator", None)
+    return int(getattr(allocator, "page_size", None) or getattr(runner, "page_size", None) or 1)
+
+
+def _captures(backend: Any, base: type) -> bool:
+    """Whether the backend replaces the methods that its base leaves unimplemented for CUDA graphs."""
+    names = ["init_cuda_graph_state"]
+    if hasattr(base, "init_forward_metadata_capture_cuda_graph"):
+        names += ["init_forward_metadata_capture_cuda_graph", "init_forward_metadata_replay_cuda_graph"]
+    return all(getattr(type(backend), name) is not getattr(base, name) for name in names)
+
+
+def _refuse_runner(runner: Any, topk: int, num_steps: int, translator: Any) -> None:
+    where = "the draft's decode role"
+    if topk < 1 or num_steps < 1:
+        raise BackendError(
+            "A draft needs at least one branch and one step",
+            where="--speculative-eagle-topk, --speculative-num-steps",
+            found=f"topk {topk}, {num_steps} steps",
+            remedy="ask for 1 or more of each",
+        )
+    if getattr(runner.model_config, "is_encoder_decoder", False):
+        raise BackendError(
+            "An encoder-decoder model cannot be drafted with a general attention backend",
+            where=where,
+            found="model_config.is_encoder_decoder",
+            remedy="choose another draft model",
+        )
+    if topk > 1 and getattr(translator, "is_translating", False):
+        raise BackendError(
+            "A general attention backend cannot draft several branches over translated KV indices",
+            where=where,
+            found=f"topk {topk} on a unified KV pool",
+            remedy="launch with --speculative-eagle-topk 1 or without the unified memory pool",
+        )
+    if find_spec("sglang.srt.speculative.spec_utils") is not None:
+        from sglang.srt.speculative import spec_utils
+
+        resolve = getattr(spec_utils, "resolve_draft_decode_window", None)
+        window = resolve(runner)[0] if resolve is not None else 0
+        if window:
+            raise BackendError(
+                "A general attention backend drafts over the whole prefix",
+                where="--speculative-draft-window-size",
+                found=f"a window of {window} tokens",
+                remedy="leave that flag out or choose a stock draft backend",
+            )
+
+
+def _refuse_backend(
+    backend: Any, base: type, attention: Callable[[Any], Any], earlier: list[Any], branching: Any
+) -> None:
+    where = f"{getattr(attention, '__module__', '?')}:{getattr(attention, '__qualname__', attention)}"
+    if not isinstance(backend, base):
+        raise BackendError(
+            "Draft decode needs an AttentionBackend",
+            where=where,
+            found=f"{type(backend).__module__}.{type(backend).__qualname__}",
+            remedy="return a new AttentionBackend for the given model runner",
+        )
+    if any(backend is other for other in earlier):
+        raise BackendError(
+            "Each draft step needs a backend of its own",
+            where=where,
+            found="the same object for two steps",
+            remedy="return a new AttentionBackend on every call",
+        )
+    if branching is not None:
+        pool = branching.req_to_token_pool
+        theirs = [
+            name for name, value in vars(backend).items() if value is pool or value is pool.req_to_token
+        ]
+        if theirs:
+            raise BackendError(
+                "The backend reads the request table of the draft's runner, which has no row per branch",
+                where=where,
+                found=f"attribute {theirs[0]}",
+                remedy="take req_to_token_pool from the model runner that is passed in",
+            )

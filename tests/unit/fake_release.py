@@ -1,0 +1,160 @@
+"""A tiny `sglang` with the newest release's shapes at every hook, for tests that need no SGLang."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+FILES = {
+    "__init__.py": "__version__ = '9.9.9'\n",
+    "srt/__init__.py": "",
+    "srt/arg_groups/__init__.py": "",
+    "srt/arg_groups/choices.py": """
+        ATTENTION_BACKEND_CHOICES = ["triton", "torch_native", "wave"]
+        DRAFT_ATTENTION_BACKEND_CHOICES = ["triton", "flashinfer"]
+    """,
+    "srt/arg_groups/overrides.py": """
+        def resolved_view(server_args):
+            return server_args
+
+        def declare_resolution(server_args, source, **fields):
+            server_args.__dict__.update(fields)
+    """,
+    "srt/arg_groups/speculative_hook.py": """
+        from sglang.srt.arg_groups.choices import DRAFT_ATTENTION_BACKEND_CHOICES
+
+        def _resolve_dflash_draft_attention_backend(server_args):
+            if server_args.speculative_draft_attention_backend not in ("triton", "flashinfer"):
+                server_args.speculative_draft_attention_backend = "flashinfer"
+    """,
+    "srt/server_args.py": """
+        from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES, DRAFT_ATTENTION_BACKEND_CHOICES
+
+        class ServerArgs:
+            speculative_algorithm = None
+            speculative_draft_attention_backend = None
+            prefill_attention_backend = None
+            decode_attention_backend = None
+            attention_backend = "triton"
+            speculative_eagle_topk = 1
+            page_size = 1
+
+            def __init__(self, **kwargs):
+                self.__dict__.update(kwargs)
+
+            @classmethod
+            def from_cli_args(cls, args):
+                return cls(**vars(args))
+
+            def resolve_once(self):
+                self.resolved = True
+    """,
+    "srt/layers/__init__.py": "",
+    "srt/layers/attention/__init__.py": "",
+    "srt/layers/attention/base_attn_backend.py": """
+        class AttentionBackend:
+            pass
+    """,
+    "srt/layers/attention/attention_registry.py": """
+        from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+
+        class TorchNative(AttentionBackend):
+            def __init__(self, runner):
+                self.runner = runner
+
+        ATTENTION_BACKENDS = {"triton": TorchNative, "torch_native": TorchNative, "wave": TorchNative}
+    """,
+    "srt/speculative/__init__.py": "",
+    "srt/speculative/draft_worker_common.py": """
+        from sglang.srt.server_args import DRAFT_ATTENTION_BACKEND_CHOICES
+
+        def resolve_draft_worker_attention_backend(*, algo_label=None):
+            return "flashinfer"
+    """,
+    "srt/speculative/draft_utils.py": """
+        class DraftBackendFactory:
+            def __init__(self, draft_model_runner, topk, speculative_num_steps):
+                self.draft_model_runner = draft_model_runner
+                self.topk = topk
+                self.speculative_num_steps = speculative_num_steps
+                self.draft_attn_backend = draft_model_runner.draft_attention_backend
+
+            def _create_backend(self, backend_name, backend_map, error_template, stamps_children=False):
+                if self.draft_attn_backend not in backend_map:
+                    raise ValueError(error_template.format(backend_type=self.draft_attn_backend))
+                stamp, backend = backend_map[self.draft_attn_backend]()
+                return stamp, backend
+
+            def create_decode_backend(self):
+                backend_map = {"triton": self._create_triton_decode_backend}
+                return self._create_backend("decode_attention_backend", backend_map, "no decode {backend_type}")
+
+            def create_draft_extend_backend(self):
+                backend_map = {"triton": self._create_triton_prefill_backend}
+                return self._create_backend("decode_attention_backend", backend_map, "no extend {backend_type}")
+
+            def _create_triton_decode_backend(self):
+                return "triton", "stock decode"
+
+            def _create_triton_prefill_backend(self):
+                return "triton", "stock extend"
+    """,
+}
+
+PROVIDER = """
+    from sglang_draft_ext import DraftBackend
+
+    def attention(runner):
+        from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+
+        built = AttentionBackend()
+        built.runner = runner
+        return built
+
+    class Steps:
+        def __init__(self, runner, topk, num_steps):
+            self.given = (runner, topk, num_steps)
+            self.attn_backends = [attention(runner)] * (num_steps - 1)
+
+        def init_forward_metadata(self, forward_batch):
+            pass
+
+    def wrong(runner, *rest):
+        return "no backend"
+
+    BACKEND = DraftBackend(name="accel", attention=attention, decode=Steps)
+    LIMITED = DraftBackend(name="limited", attention=attention, page_sizes=(16, 64), max_topk=2)
+"""
+
+
+def write(folder: Path, changes: dict[str, tuple[str, str] | None] | None = None) -> Path:
+    """Write the release and a provider under *folder*; *changes* maps a file to (old, new) text, or None to leave it out."""
+    for name, text in FILES.items():
+        text = textwrap.dedent(text).lstrip()
+        change = (changes or {}).get(name, ("", ""))
+        if change is None:
+            continue
+        assert change[0] in text, f"{change[0]!r} is not in {name}"
+        path = folder / "sglang" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace(*change, 1) if change[0] else text)
+    (folder / "provider.py").write_text(textwrap.dedent(PROVIDER))
+    return folder
+
+
+def python(folder: Path, code: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run *code* in a fresh interpreter that has the release of *folder* and this package's start-up."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SGLANG_", "PYTHON"))}
+    path = os.pathsep.join(map(str, (folder, ROOT, ROOT / "sitecustomize")))
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        env={**clean, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
