@@ -1,12 +1,12 @@
 """What runs when the interpreter starts: the ``.pth`` line, the ``.start`` file and ``sitecustomize`` call ``run()``.
 
-Every Python process of an environment pays for this file, whether it has to do with SGLang or not. So it imports
-nothing that ``site`` has not imported already (not even ``__future__``), it is the only file loaded, and everything
-else waits for the first ``import sglang``.
-"""
+Every Python process of an environment pays for this file, whether it has to do with SGLang or not. So it is the only
+file loaded, it imports nothing that ``site`` has not imported already (not even ``__future__``), and everything else
+waits for the first ``import sglang``.
 
-import os
-import sys
+``os`` and ``sys`` are imported in the functions: the finder lives until the interpreter has ended, with the globals of
+this module, and to keep those two alive so long costs more at every exit than all that happens here.
+"""
 
 # typing is not loaded at interpreter start.
 TYPE_CHECKING = False
@@ -20,11 +20,15 @@ DISABLE = PREFIX + "DISABLE"
 
 def disabled() -> bool:
     """Whether ``SGLANG_DRAFT_EXT_DISABLE`` switches the whole package off (it may also name single hooks)."""
+    import os
+
     return os.environ.get(DISABLE, "").strip().lower() in ("1", "true", "all")
 
 
 def configured() -> bool:
     """Whether the environment asks anything of this package; if not, it must not get in the way, even if it fails."""
+    import os
+
     return any(
         value.strip() and name.startswith(PREFIX) and name not in (DISABLE, PREFIX + "DEBUG")
         for name, value in os.environ.items()
@@ -67,6 +71,7 @@ class Finder:
 def _own_spec() -> "ModuleSpec | None":
     # One process, one copy. The .pth line has loaded this file by its place, before the package itself; what sys.path
     # holds by now (the working directory, a checkout on PYTHONPATH) must not mix a second copy into it.
+    import os
     from importlib.machinery import PathFinder
 
     return PathFinder.find_spec(PACKAGE, [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))])
@@ -77,5 +82,7 @@ FINDER = Finder()
 
 def run() -> None:
     """Wait for the first import of ``sglang``. Does nothing when switched off, or when called again."""
+    import sys
+
     if not disabled() and FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)
