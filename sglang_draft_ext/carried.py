@@ -1,4 +1,4 @@
-"""What a program registered, attached to its server arguments so that every child process repeats it.
+"""What a launch asks for, attached to its server arguments so that every child process repeats it.
 
 Children are spawned: a backend named in the environment is found there again, but a call of ``register()`` in the parent's
 program is not. Unpickling this object in the child, which stock does before it runs anything, repeats the call.
@@ -10,30 +10,34 @@ from dataclasses import dataclass
 
 from sglang_draft_ext import hooks
 from sglang_draft_ext.backend import DraftBackend
+from sglang_draft_ext.launch import Plan
 from sglang_draft_ext.registry import Entry, registry
 
 
 @dataclass(frozen=True)
 class Carried:
-    """The registrations of the process that built the server arguments."""
+    """The registrations of the process that built the server arguments, and the plan for its draft."""
 
     entries: tuple[Entry, ...]
+    plan: Plan | None
 
     @classmethod
-    def of_this_process(cls) -> Carried:
+    def of_this_process(cls, plan: Plan | None) -> Carried:
         """The registrations of this process, with callables as references."""
-        return cls(tuple(_portable(entry) for entry in registry.entries().values()))
+        return cls(tuple(_portable(entry) for entry in registry.entries().values()), plan)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return restore, (self.entries,)
+        return restore, (self.entries, self.plan)
 
 
-def restore(entries: tuple[Entry, ...]) -> Carried:
-    """Repeat *entries* in this process."""
+def restore(entries: tuple[Entry, ...], plan: Plan | None) -> Carried:
+    """Repeat *entries* in this process, and patch it for *plan*."""
     hooks.activate()
     for entry in entries:
         registry.adopt(entry.backend, where=entry.where)
-    return Carried(entries)
+    if plan is not None:
+        hooks.activation.select("the server arguments")
+    return Carried(entries, plan)
 
 
 def _portable(entry: Entry) -> Entry:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from sglang_draft_ext import __version__, _startup, hooks
 from sglang_draft_ext.errors import DraftExtError
+from sglang_draft_ext.hook import Point, mismatches
 from sglang_draft_ext.registry import Registry
 from sglang_draft_ext.settings import Settings
 from sglang_draft_ext.surface import Surface
@@ -84,12 +85,12 @@ def examine() -> Report:
     )
 
 
-def _point(point: hooks.Point, surface: Surface) -> PointState:
+def _point(point: Point, surface: Surface) -> PointState:
     era = point.era(surface)
     return PointState(
         point=point.name,
         era=era.name if era else None,
-        mismatches=tuple(map(str, hooks.mismatches(point, surface))),
+        mismatches=tuple(map(str, mismatches(point, surface))),
     )
 
 

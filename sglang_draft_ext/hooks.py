@@ -7,28 +7,32 @@ source before anything is changed, all at once, so that a refusal names every mi
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 import wrapt
 
 from sglang_draft_ext import _finder
 from sglang_draft_ext.errors import DraftExtError, HookError
+from sglang_draft_ext.hook import Era, Hook, Mismatch, Point, Purpose, mismatches
 from sglang_draft_ext.registry import StockNames, registry
-from sglang_draft_ext.settings import Settings
-from sglang_draft_ext.surface import Definition, Kind, Surface
+from sglang_draft_ext.selection import parse
+from sglang_draft_ext.settings import SELECT, Settings
+from sglang_draft_ext.surface import Surface
 
 SERVER_ARGS = "sglang.srt.server_args"
 CHOICES = "sglang.srt.arg_groups.choices"
 SPECULATIVE_HOOK = "sglang.srt.arg_groups.speculative_hook"
 ATTENTION_REGISTRY = "sglang.srt.layers.attention.attention_registry"
+BACKEND_SETUP = "sglang.srt.model_executor.model_runner_components.attention_backend_setup"
+ENGINE = "sglang.srt.entrypoints.engine"
 MODEL_RUNNER = "sglang.srt.model_executor.model_runner"
+HYBRID = "sglang.srt.layers.attention.hybrid_attn_backend"
+SCHEDULER = "sglang.srt.managers.scheduler"
 DRAFT_UTILS = "sglang.srt.speculative.draft_utils"
 DRAFT_WORKER_COMMON = "sglang.srt.speculative.draft_worker_common"
 EAGLE_WORKER = "sglang.srt.speculative.eagle_worker"
@@ -37,120 +41,6 @@ DFLASH_WORKER_V2 = "sglang.srt.speculative.dflash_worker_v2"
 
 _ALLOWED = ("flashinfer", "triton")
 RESOLVE_DFLASH = "_resolve_dflash_draft_attention_backend"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hook:
-    """One attribute of one module, how it must look, and what is done to it.
-
-    Args:
-        module, attribute: Where, as ``Class.name`` inside a class.
-        kind: What the attribute must be.
-        parameters: Parameters that a function must have, in this order; further ones are welcome.
-        returns: What each ``return`` of a function must give: a ``(stamp, backend)`` pair, or one object.
-        tuple_of: Names that one tuple of strings in the function must hold.
-        wrapper: ``module:attr`` of a wrapt wrapper for a function.
-        edit: ``module:attr`` of a function called with the module and the attribute's name, idempotent.
-    """
-
-    module: str
-    attribute: str
-    kind: Kind = "function"
-    parameters: tuple[str, ...] = ()
-    returns: Literal["pair", "object"] | None = None
-    tuple_of: tuple[str, ...] = ()
-    wrapper: str | None = None
-    edit: str | None = None
-
-    @property
-    def target(self) -> str:
-        return f"{self.module}:{self.attribute}"
-
-    @property
-    def expected(self) -> str:
-        """How the attribute must look, in words."""
-        text = f"a {self.kind}"
-        if self.parameters:
-            text += f" with parameters ({', '.join(self.parameters)})"
-        if self.returns:
-            text += " returning " + ("(stamp, backend) pairs" if self.returns == "pair" else "backends")
-        if self.tuple_of:
-            text += f" holding a tuple of names with {', '.join(self.tuple_of)}"
-        return text
-
-    def mismatch(self, found: Definition | None) -> str | None:
-        """What is wrong with *found*, in words; None when it is as expected."""
-        if found is None:
-            return "nothing of that name"
-        if found.kind != self.kind:
-            return f"a {found.kind}"
-        if not _subsequence(self.parameters, found.parameters):
-            return f"parameters ({', '.join(found.parameters)})"
-        if self.returns and found.returns:
-            pairs = [_is_pair(value) for value in found.returns]
-            if not all(pair == (self.returns == "pair") for pair in pairs):
-                return "values of another shape"
-        if self.tuple_of and not any({*self.tuple_of} <= {*names} for names in found.constants):
-            return "no such tuple"
-        return None
-
-    def live_mismatch(self, module: ModuleType) -> str | None:
-        """The same, asked of the imported module: another patcher may have been there."""
-        found: Any = module
-        for part in self.attribute.split("."):
-            found = inspect.getattr_static(found, part, None)
-        if found is None:
-            return "nothing of that name"
-        if self.kind in ("list", "tuple", "dict"):
-            return None if type(found).__name__ == self.kind else f"a {type(found).__name__}"
-        function = getattr(found, "__func__", found)
-        if not callable(function):
-            return f"a {type(found).__name__}"
-        parameters = tuple(inspect.signature(function).parameters)
-        return None if _subsequence(self.parameters, parameters) else f"parameters ({', '.join(parameters)})"
-
-    def apply(self, module: ModuleType) -> None:
-        """Change *module* as declared."""
-        if self.wrapper:
-            wrapt.wrap_function_wrapper(module, self.attribute, _load(self.wrapper))
-        if self.edit:
-            _load(self.edit)(module, self.attribute)
-
-
-def _is_pair(value: object) -> bool:
-    return len(getattr(value, "elts", ())) == 2
-
-
-def _subsequence(wanted: tuple[str, ...], found: tuple[str, ...]) -> bool:
-    rest = iter(found)
-    return all(name in rest for name in wanted)
-
-
-def _load(reference: str) -> Any:
-    module, _, attribute = reference.partition(":")
-    return getattr(import_module(f"sglang_draft_ext.patches.{module}"), attribute)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Era:
-    """A span of releases in which a point has one shape; without hooks there is nothing to patch in them."""
-
-    name: str
-    test: Callable[[Surface], bool]
-    hooks: tuple[Hook, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """One thing to be patched, and for which speculative algorithms it is needed (None: always)."""
-
-    name: str
-    eras: tuple[Era, ...]
-    algorithms: tuple[str, ...] | None = None
-
-    def era(self, surface: Surface) -> Era | None:
-        """The era that *surface* belongs to."""
-        return next((era for era in self.eras if era.test(surface)), None)
 
 
 def _has(module: str, attribute: str) -> Callable[[Surface], bool]:
@@ -235,6 +125,12 @@ def _server_args_hooks(resolution: str) -> tuple[Hook, ...]:
     return (
         Hook(
             module=SERVER_ARGS,
+            attribute="ServerArgs.add_cli_args",
+            parameters=("parser",),
+            wrapper="server_args:add_cli_args",
+        ),
+        Hook(
+            module=SERVER_ARGS,
             attribute="ServerArgs.from_cli_args",
             parameters=("args",),
             wrapper="server_args:from_cli_args",
@@ -248,11 +144,24 @@ def _server_args_hooks(resolution: str) -> tuple[Hook, ...]:
     )
 
 
+def _own_backend_hooks(resolver: str, *parameters: str) -> tuple[Hook, ...]:
+    return (
+        Hook(
+            module=BACKEND_SETUP,
+            attribute=resolver,
+            parameters=parameters,
+            wrapper="attention_backend_setup:resolve_strs",
+        ),
+    )
+
+
 _DFLASH = ("DFLASH", "DSPARK")
 
 POINTS = (
     Point(
         name="server arguments",
+        serves=("backends", "selection"),
+        always=True,
         eras=(
             Era(
                 name="resolve_once",
@@ -312,6 +221,7 @@ POINTS = (
     ),
     Point(
         name="draft maps",
+        serves=("backends", "selection"),
         eras=(
             Era(
                 name="factory of pairs",
@@ -334,6 +244,99 @@ POINTS = (
                     returns="object",
                 ),
             ),
+        ),
+    ),
+    Point(
+        name="draft runner's own backend",
+        serves=("selection",),
+        eras=(
+            Era(
+                name="a public resolver",
+                test=_has(BACKEND_SETUP, "resolve_attention_backend_strs"),
+                hooks=_own_backend_hooks("resolve_attention_backend_strs", "model_runner"),
+            ),
+            Era(
+                name="a private resolver",
+                test=_has(BACKEND_SETUP, "_resolve_attention_backend_strs"),
+                hooks=_own_backend_hooks("_resolve_attention_backend_strs", "server_args", "is_draft_worker"),
+            ),
+            Era(
+                name="a method of ModelRunner",
+                test=lambda surface: surface.source(BACKEND_SETUP) is None,
+                hooks=(
+                    Hook(
+                        module=MODEL_RUNNER,
+                        attribute="ModelRunner._get_attention_backend",
+                        parameters=("self",),
+                        wrapper="model_runner:attention_backend",
+                    ),
+                    Hook(
+                        module=MODEL_RUNNER,
+                        attribute="ModelRunner._get_attention_backend_from_str",
+                        parameters=("self", "backend_str"),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Point(
+        name="hybrid backend",
+        serves=("selection",),
+        eras=(
+            Era(
+                name="dispatch in one method",
+                test=_has(HYBRID, "HybridAttnBackend"),
+                hooks=(
+                    Hook(
+                        module=HYBRID,
+                        attribute="HybridAttnBackend.__init__",
+                        parameters=("self", "model_runner", "prefill_backend", "decode_backend"),
+                    ),
+                    Hook(
+                        module=HYBRID,
+                        attribute="HybridAttnBackend._select_backend",
+                        parameters=("self", "forward_mode"),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Point(
+        name="engine keywords",
+        serves=(),
+        always=True,
+        eras=(
+            Era(
+                name="Engine(**kwargs)",
+                test=_has(ENGINE, "Engine.__init__"),
+                hooks=(
+                    Hook(
+                        module=ENGINE,
+                        attribute="Engine.__init__",
+                        parameters=("self",),
+                        wrapper="engine:init",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Point(
+        name="scheduler report",
+        serves=(),
+        eras=(
+            Era(
+                name="get_init_info",
+                test=_has(SCHEDULER, "Scheduler.get_init_info"),
+                hooks=(
+                    Hook(
+                        module=SCHEDULER,
+                        attribute="Scheduler.get_init_info",
+                        parameters=("self",),
+                        wrapper="scheduler:init_info",
+                    ),
+                ),
+            ),
+            Era(name="none", test=lambda _surface: True),
         ),
     ),
     Point(
@@ -441,50 +444,33 @@ POINTS = (
 )
 
 
-_SERVER_ARGUMENTS, _DRAFT_MAPS = POINTS[0], POINTS[3]
+_DRAFT_MAPS = next(point for point in POINTS if point.name == "draft maps")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mismatch:
-    """A hook that a release does not match."""
-
-    point: str
-    target: str
-    expected: str
-    found: str
-
-    def __str__(self) -> str:
-        return f"{self.point} ({self.target}): expected {self.expected}, found {self.found}"
-
-
-def verify(surface: Surface, *, algorithm: str | None = None) -> list[Mismatch]:
-    """Every hook that extra draft backends need and *surface* does not match.
+def verify(
+    surface: Surface, purposes: Collection[Purpose], *, algorithm: str | None = None
+) -> list[Mismatch]:
+    """Every hook that *purposes* need and *surface* does not match.
 
     Args:
         surface: The release.
+        purposes: What the hooks are needed for.
         algorithm: The speculative algorithm of this launch, when it is known.
     """
-    needed = [p for p in POINTS if p.algorithms is None or algorithm in p.algorithms]
+    needed = (
+        point
+        for point in POINTS
+        if {*purposes} & {*point.serves} and (point.algorithms is None or algorithm in point.algorithms)
+    )
     return [mismatch for point in needed for mismatch in mismatches(point, surface)]
 
 
-def mismatches(point: Point, surface: Surface) -> Iterator[Mismatch]:
-    """Every hook of *point* that *surface* does not match."""
-    era = point.era(surface)
-    if era is None:
-        newest = next(hook for era in point.eras for hook in era.hooks)
-        eras = "; ".join(era.name for era in point.eras)
-        yield Mismatch(
-            point=point.name,
-            target=newest.target,
-            expected=f"one of the known shapes ({eras})",
-            found="none of them",
-        )
-        return
-    for hook in era.hooks:
-        found = hook.mismatch(surface.get(hook.module, hook.attribute))
-        if found:
-            yield Mismatch(point=point.name, target=hook.target, expected=hook.expected, found=found)
+def map_names(surface: Surface, role: Literal["extend", "decode"]) -> tuple[str, ...]:
+    """The names in the release's map for *role*, read from its source."""
+    era = _DRAFT_MAPS.era(surface)
+    wrapper = f"draft_utils:for_{role}"
+    found = (surface.get(h.module, h.attribute) for h in (era.hooks if era else ()) if h.wrapper == wrapper)
+    return tuple(dict.fromkeys(key for definition in found if definition for key in definition.keys))
 
 
 def stock_names(surface: Surface) -> StockNames:
@@ -492,12 +478,8 @@ def stock_names(surface: Surface) -> StockNames:
     general = surface.get(CHOICES, "ATTENTION_BACKEND_CHOICES") or surface.get(
         SERVER_ARGS, "ATTENTION_BACKEND_CHOICES"
     )
-    draft: dict[str, None] = {}
-    era = _DRAFT_MAPS.era(surface)
-    for hook in era.hooks if era else ():
-        found = surface.get(hook.module, hook.attribute)
-        draft |= dict.fromkeys(found.keys if found else ())
     names = general.constants[0] if general and general.constants else ()
+    draft = dict.fromkeys((*map_names(surface, "decode"), *map_names(surface, "extend")))
     return StockNames(general=names, draft=tuple(draft))
 
 
@@ -507,6 +489,7 @@ class Activation:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._active = False
+        self._selecting: str | None = None
         self._surface: Surface | None = None
         self._wrapped: set[Hook] = set()
 
@@ -522,26 +505,47 @@ class Activation:
     def applied(self) -> frozenset[Hook]:
         return frozenset(self._wrapped)
 
+    @property
+    def purposes(self) -> tuple[Purpose, ...]:
+        """What this process asks for."""
+        backends: tuple[Purpose, ...] = ("backends",) if registry.names else ()
+        return (*backends, "selection") if self._selecting else backends
+
     def activate(self) -> None:
         """Read the environment and wait for the modules of the hook table; the second call does nothing.
 
         Raises:
-            SettingsError: a variable is malformed.
+            SelectionError, SettingsError: a variable is malformed.
         """
         with self._lock:
             if self._active:
                 return
-            for request in Settings.from_environment().backends:
+            settings = Settings.from_environment()
+            for request in settings.backends:
                 registry.ask(request)
-            registry.on_register = self._registered
+            if settings.select:
+                parse(settings.select, where=SELECT)
+                self._selecting = SELECT
+            registry.on_register = self._asked
             self._active = True
             for module in _hooked_modules():
                 wrapt.register_post_import_hook(self._imported, module)
 
+    def select(self, where: str) -> None:
+        """A selection is asked for in *where*: patch what it needs, in the modules that are imported already, too.
+
+        Raises:
+            HookError: a needed hook does not match.
+        """
+        with self._lock:
+            if not self._selecting:
+                self._selecting = where
+                self._asked()
+
     def _imported(self, module: ModuleType) -> None:
         try:
             with self._lock:
-                if module.__name__ == SERVER_ARGS and registry.names:
+                if module.__name__ == SERVER_ARGS and self.purposes:
                     self.require()
                 self._apply(module)
         except DraftExtError as error:
@@ -549,7 +553,7 @@ class Activation:
             _finder.refuse(error)
             raise
 
-    def _registered(self) -> None:
+    def _asked(self) -> None:
         with self._lock:
             loaded = [sys.modules[name] for name in _hooked_modules() if name in sys.modules]
             if SERVER_ARGS in sys.modules:
@@ -564,53 +568,55 @@ class Activation:
             HookError: a needed hook does not match, with all mismatches.
             RegistrationError: a name is unknown or stock's own.
         """
-        found = verify(self.surface, algorithm=algorithm)
+        found = verify(self.surface, self.purposes, algorithm=algorithm)
         if found:
+            wanted = [*(f"draft backend {name}" for name in registry.names)]
+            asked = [*(registry.where(name) for name in registry.names)]
+            if self._selecting:
+                wanted.append("a selection for the draft")
+                asked.append(self._selecting)
             raise HookError(
-                f"SGLang {self.surface.version} does not look as expected, so draft backends "
-                f"{', '.join(registry.names)} cannot be added",
-                where="; ".join(registry.where(name) for name in registry.names),
+                f"SGLang {self.surface.version} does not look as expected, so it cannot be given {', '.join(wanted)}",
+                where="; ".join(asked),
                 found=" | ".join(map(str, found)),
                 remedy="use a release that this version of sglang-draft-ext supports",
             )
         registry.check_names(stock_names(self.surface))
 
     def _apply(self, module: ModuleType) -> None:
-        """Apply the hooks of *module*; those of points that do not match are left alone, `require` speaks of them."""
-        if not registry.names:
-            # A process that asks for nothing only watches for the end of the window, and reads no source for that.
-            if module.__name__ == SERVER_ARGS:
-                live = (
-                    era
-                    for era in _SERVER_ARGUMENTS.eras
-                    if not any(h.live_mismatch(module) for h in era.hooks)
-                )
-                for hook in next(live, Era(name="unknown", test=bool)).hooks:
-                    self._apply_hook(hook, module)
-            return
-        for point in POINTS:
-            era = point.era(self.surface)
-            if era is None or any(mismatches(point, self.surface)):
-                continue
-            for hook in era.hooks:
-                if hook.module == module.__name__ and (hook.wrapper or hook.edit):
-                    wrong = hook.live_mismatch(module)
-                    if wrong:
-                        raise HookError(
-                            f"{hook.target} was changed before this package could patch it ({point.name})",
-                            found=f"{wrong}, expected {hook.expected}, on SGLang {self.surface.version}",
-                            remedy="remove the other package that patches it",
-                        )
-                    self._apply_hook(hook, module)
+        """Apply the hooks of *module*; points that do not match are left alone, `require` speaks of them."""
+        concerned = (point for point in POINTS if module.__name__ in point.modules)
+        for point in concerned:
+            for hook in self._hooks(point, module):
+                if hook.module == module.__name__ and (hook.edit or hook not in self._wrapped):
+                    self._apply_hook(point, hook, module)
 
-    def _apply_hook(self, hook: Hook, module: ModuleType) -> None:
-        if hook.edit or hook not in self._wrapped:
-            hook.apply(module)
-            self._wrapped.add(hook)
+    def _hooks(self, point: Point, module: ModuleType) -> tuple[Hook, ...]:
+        if self.purposes:
+            era = point.era(self.surface)
+            return () if era is None or any(mismatches(point, self.surface)) else era.hooks
+        if not point.always:
+            return ()
+        # A process that asks for nothing reads no source: the first era that fits the module itself will do.
+        eras = (era.hooks for era in point.eras if all(hook.module == module.__name__ for hook in era.hooks))
+        return next((hooks for hooks in eras if not any(hook.live_mismatch(module) for hook in hooks)), ())
+
+    def _apply_hook(self, point: Point, hook: Hook, module: ModuleType) -> None:
+        if not (hook.wrapper or hook.edit):
+            return
+        wrong = hook.live_mismatch(module)
+        if wrong:
+            raise HookError(
+                f"{hook.target} was changed before this package could patch it ({point.name})",
+                found=f"{wrong}, expected {hook.expected}, on SGLang {self.surface.version}",
+                remedy="remove the other package that patches it",
+            )
+        hook.apply(module)
+        self._wrapped.add(hook)
 
 
 def _hooked_modules() -> list[str]:
-    return sorted({hook.module for point in POINTS for era in point.eras for hook in era.hooks})
+    return sorted({module for point in POINTS for module in point.modules})
 
 
 def _version() -> str:

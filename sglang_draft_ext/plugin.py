@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from sglang_draft_ext import _startup, hooks
+from sglang_draft_ext import _startup
 
 
 def load() -> None:
     """Activate, unless the start-up file has done so already.
 
-    SGLang logs and swallows what a plugin raises, so an error is kept and raised by the next import inside SGLang.
+    SGLang logs and swallows what a plugin raises, so a refusal is repeated by the next import inside SGLang.
     """
-    if _startup.disabled():
-        return
-    from sglang_draft_ext import _finder
-    from sglang_draft_ext.errors import DraftExtError
-
-    try:
-        hooks.activate()
-    except DraftExtError as error:
-        _finder.refuse(error)
+    if not _startup.disabled():
         _startup.run()
-        raise
+        _startup.FINDER.find_spec("sglang")

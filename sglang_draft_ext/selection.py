@@ -53,8 +53,10 @@ def parse(text: str, *, where: str | None = None) -> dict[Role, str]:
                 remedy=f"write ROLE=NAME with roles {', '.join(ROLES)}",
             )
         if role in roles:
-            raise SelectionError(f"Role {role!r} is given twice", where=where, found=repr(text), remedy="give it once")
-        roles[role] = _name(name, where)  # type: ignore[index]
+            raise SelectionError(
+                f"Role {role!r} is given twice", where=where, found=repr(text), remedy="give it once"
+            )
+        roles[role] = _name(name, where)
     return roles
 
 

@@ -12,7 +12,8 @@ from sglang_draft_ext.errors import SettingsError
 PREFIX = "SGLANG_DRAFT_EXT_"
 BACKENDS = PREFIX + "BACKENDS"
 DISABLE = PREFIX + "DISABLE"
-KNOWN = (BACKENDS, DISABLE)
+SELECT = PREFIX + "SELECT"
+KNOWN = (BACKENDS, DISABLE, SELECT)
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]*")
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -32,6 +33,7 @@ class Settings:
     """What the environment asks for."""
 
     backends: tuple[BackendRequest, ...] = ()
+    select: str = ""
     unknown: tuple[str, ...] = ()
 
     @classmethod
@@ -43,7 +45,11 @@ class Settings:
         """
         environ = os.environ if environ is None else environ
         unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in KNOWN)
-        return cls(backends=parse_backends(environ.get(BACKENDS, "")), unknown=tuple(unknown))
+        return cls(
+            backends=parse_backends(environ.get(BACKENDS, "")),
+            select=environ.get(SELECT, "").strip(),
+            unknown=tuple(unknown),
+        )
 
 
 def parse_backends(text: str) -> tuple[BackendRequest, ...]:

@@ -1,8 +1,10 @@
-"""Why: the two maps behind draft decode and draft extend hold stock's names only, and everything else is refused.
+"""Why: the two maps behind draft decode and draft extend hold stock's names only, and everything else is refused; and one name
+is looked up in both.
 How: every lookup goes through `_create_backend(backend_name, backend_map, error_template)`; extra names are added to the map
-it is given. `backend_name` does not tell the maps apart, so the two callers are wrapped to say which role is asked for.
+it is given, and a selection puts the role's name in the place of the one that stock would look up. `backend_name` does not
+tell the maps apart, so the two callers are wrapped to say which role is asked for.
 Upstream: no equivalent; PR 35932 opens DFLASH and DSPARK only.
-Delete when: stock lets a third party register a multi-step draft backend."""
+Delete when: stock lets a third party register a multi-step draft backend, and splits the draft flag by role."""
 
 from __future__ import annotations
 
@@ -13,8 +15,10 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Literal
 
+from sglang_draft_ext import hybrid, launch
 from sglang_draft_ext.build import build_attention, build_decode
 from sglang_draft_ext.registry import registry
+from sglang_draft_ext.selection import Selection
 
 Role = Literal["extend", "decode"]
 _role: ContextVar[Role] = ContextVar("role")
@@ -38,23 +42,52 @@ def for_decode(
 
 
 def for_extend(
-    wrapped: Callable[..., Any], _factory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    wrapped: Callable[..., Any], factory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Wrapper of the method that makes the draft extend backend."""
+    """Wrapper of the method that makes the draft extend backend, which may serve the draft's prefill, too."""
     with _asking_for("extend"):
-        return wrapped(*args, **kwargs)
+        extend = wrapped(*args, **kwargs)
+    runner = factory.draft_model_runner
+    chosen = _selected(factory)
+    if extend is None or chosen is None or chosen.prefill == chosen.extend:
+        return extend
+    if not hybrid.extend_map_serves_prefill():
+        return extend
+    # The runner's own backend is the prefill backend, built a moment ago; the worker is about to replace it by this one.
+    both = hybrid.prefill_and_extend(runner, prefill=runner.attn_backend, extend=extend)
+    both.prefill_attention_backend_str = chosen.prefill
+    both.decode_attention_backend_str = chosen.extend
+    return both
 
 
 def create_backend(
     wrapped: Callable[..., Any], factory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Wrapper of ``_create_backend``: the same call on a map that holds the extra names too."""
+    """Wrapper of ``_create_backend``: the same call on a map that holds the extra names too, for the selected name."""
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     role = _role.get()
     pairs = "stamps_children" in call.signature.parameters
     extra = {name: partial(_create, name, role, factory, pairs) for name in registry.names}
-    call.arguments["backend_map"] = {**extra, **call.arguments["backend_map"]}
-    return wrapped(*call.args, **call.kwargs)
+    backends = call.arguments["backend_map"] = {**extra, **call.arguments["backend_map"]}
+    chosen = _selected(factory)
+    if chosen is None:
+        return wrapped(*call.args, **call.kwargs)
+    name = getattr(chosen, role)
+    if not hasattr(factory, "draft_attn_backend"):
+        # Before there was a draft flag, the method only looked at the target's arguments.
+        if name not in backends:
+            raise ValueError(call.arguments["error_template"].format(backend_type=name))
+        return backends[name]()
+    stock = factory.draft_attn_backend
+    factory.draft_attn_backend = name
+    try:
+        return wrapped(*call.args, **call.kwargs)
+    finally:
+        factory.draft_attn_backend = stock
+
+
+def _selected(factory: Any) -> Selection | None:
+    return launch.selected(factory.draft_model_runner.server_args)
 
 
 def _create(name: str, role: Role, factory: Any, pairs: bool) -> Any:

@@ -1,13 +1,16 @@
-"""Why: before there was a general registry (0.5.2), names were compared one by one in a method of ModelRunner.
-How: the method is wrapped; extra names that stock does not know are built here.
-Upstream: replaced by the general registry.
-Delete when: releases without a general registry are no longer supported."""
+"""Why: up to 0.5.15 a method of ModelRunner builds the draft runner's own backend, one for all roles (or, before 0.5.7, the
+target's); and before there was a general registry (0.5.2), another compares names one by one.
+How: both methods are wrapped. For a draft with a selection, the runner gets its prefill backend; where the runner's own backend
+re-reads accepted tokens too, it gets a hybrid when prefill and extend differ. Extra names that stock does not know are built here.
+Upstream: replaced by `attention_backend_setup` (0.5.16) and by the general registry (0.5.3).
+Delete when: releases up to 0.5.15 are no longer supported."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from sglang_draft_ext import hybrid, launch
 from sglang_draft_ext.build import build_attention, is_stock_general
 from sglang_draft_ext.registry import registry
 
@@ -20,3 +23,19 @@ def attention_backend_from_str(
     if name in registry and not is_stock_general(name):
         return build_attention(name, runner)
     return wrapped(*args, **kwargs)
+
+
+def attention_backend(
+    wrapped: Callable[..., Any], runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Wrapper of ``ModelRunner._get_attention_backend([init_new_workspace])``."""
+    chosen = launch.selected(runner.server_args) if runner.is_draft_worker else None
+    if chosen is None:
+        return wrapped(*args, **kwargs)
+    runner.prefill_attention_backend_str = chosen.prefill
+    runner.decode_attention_backend_str = chosen.decode
+    backend = runner._get_attention_backend_from_str(chosen.prefill, *args, **kwargs)
+    if chosen.extend == chosen.prefill or hybrid.extend_map_serves_prefill():
+        return backend
+    extend = runner._get_attention_backend_from_str(chosen.extend, *args, **kwargs)
+    return hybrid.prefill_and_extend(runner, prefill=backend, extend=extend)

@@ -1,39 +1,114 @@
-"""Why: what was asked for must be possible before a model is loaded, and nothing may be asked for afterwards.
-How: `ServerArgs.from_cli_args` and the method that resolves the arguments are wrapped: going in, the window closes and every
-provider is imported; coming out, the draft's limits are checked, and what programs registered is attached for the children.
-Upstream: no equivalent; stock's helpers accept a late call and ignore it.
-Delete when: stock checks draft backends when it resolves its arguments."""
+"""Why: what was asked for must be possible before a model is loaded, and nothing may be asked for afterwards; and stock has one
+draft flag for all roles (none before 0.5.7).
+How: `ServerArgs.add_cli_args`, `from_cli_args` and the method that resolves the arguments are wrapped. The parser gets the
+role flags. Going into resolution, the window closes, every provider is imported, and the selection is put into the draft
+flag's field; coming out, it is completed and checked, and attached for the children.
+Upstream: `--speculative-draft-attention-backend` of PR 14843 (0.5.7); stock's helpers accept a late call and ignore it.
+Delete when: stock checks draft backends when it resolves its arguments, and splits the flag by role."""
 
 from __future__ import annotations
 
+import argparse
+import logging
 from collections.abc import Callable
 from typing import Any
 
-from sglang_draft_ext import build, hooks
+from sglang_draft_ext import build, hooks, launch, selection
 from sglang_draft_ext.carried import Carried
-from sglang_draft_ext.errors import BackendError
+from sglang_draft_ext.errors import DraftExtError, SelectionError
+from sglang_draft_ext.launch import FIELD, FLAG, ROLE_FIELDS, ROLE_FLAGS
 from sglang_draft_ext.registry import call_site, registry
+from sglang_draft_ext.selection import ROLES, Role
 
-_MULTI_STEP = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
+logger = logging.getLogger("sglang_draft_ext")
+
+
+def add_cli_args(
+    wrapped: Callable[..., Any], _cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Wrapper of ``ServerArgs.add_cli_args(parser)``: the role flags, and a draft flag that takes a selection."""
+    result = wrapped(*args, **kwargs)
+    parser: argparse.ArgumentParser = args[0] if args else kwargs["parser"]
+    stock = next((action for action in parser._actions if FLAG in action.option_strings), None)
+    if stock is None:
+        stock = parser.add_argument(
+            FLAG,
+            default=None,
+            help="Attention backend of the draft: a name, or prefill=NAME,extend=NAME,decode=NAME.",
+        )
+    stock.type = _draft_flag
+    for role in ROLES:
+        parser.add_argument(
+            ROLE_FLAGS[role], type=_role_flag, default=None, help=f"Attention backend of the draft's {role}."
+        )
+    # Roles are only known together once the line is parsed; the parser's own way to refuse travels along.
+    parser.set_defaults(_draft_ext_refuse=parser.error)
+    return result
+
+
+def _draft_flag(text: str) -> str:
+    if "=" in text or "," in text:
+        _argument(selection.parse, text)
+    return text
+
+
+def _role_flag(text: str) -> str:
+    _argument(selection.parse, f"prefill={text}")
+    return text.strip()
+
+
+def _argument(function: Callable[[str], Any], text: str) -> None:
+    try:
+        function(text)
+    except DraftExtError as error:
+        raise argparse.ArgumentTypeError(f"{error.problem}; {error.remedy}") from error
 
 
 def from_cli_args(
-    wrapped: Callable[..., Any], _cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    wrapped: Callable[..., Any], cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Wrapper of ``ServerArgs.from_cli_args(args)``."""
-    _close()
-    return wrapped(*args, **kwargs)
+    """Wrapper of ``ServerArgs.from_cli_args(args)``: folds the role flags into the draft flag."""
+    namespace: argparse.Namespace = args[0] if args else kwargs["args"]
+    values = vars(namespace).copy()
+    refuse: Callable[[str], Any] | None = values.pop("_draft_ext_refuse", None)
+    roles = {role: values.pop(field, None) for role, field in ROLE_FIELDS.items()}
+    text = launch.flag_value(values.get(FIELD), roles)
+    if text is not None:
+        values[FIELD] = text
+    token = launch.pending.set(text)
+    try:
+        _close()
+        names, sources = launch.asked(text)
+        if names and not (launch.uniform(names) and hasattr(cls, FIELD)):
+            launch.check_names(names, sources, values.get("speculative_algorithm"))
+        return wrapped(argparse.Namespace(**values))
+    except SelectionError as error:
+        # argparse's manners, where there is a parser; a program gets the exception.
+        if refuse is None:
+            raise
+        refuse(f"{error.problem}; {error.remedy} (asked in {error.where})")
+    finally:
+        launch.pending.reset(token)
 
 
 def resolution(
     wrapped: Callable[..., Any], server_args: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Wrapper of ``ServerArgs.resolve_once()``, or of ``__post_init__()`` where arguments are resolved there."""
+    if getattr(server_args, "_draft_ext", None) is not None:
+        return wrapped(*args, **kwargs)
     _close()
+    has_flag = hasattr(server_args, FIELD)
+    names, sources = launch.asked(getattr(server_args, FIELD, None) or launch.pending.get())
+    if names and has_flag:
+        # Model hooks give the draft a default backend where the field is None: what was asked for must be seen there.
+        setattr(server_args, FIELD, launch.flag_value(None, names))
+    for_stock = has_flag and (not names or launch.uniform(names) is not None)
+    if not for_stock and names:
+        hooks.activation.select(", ".join(dict.fromkeys(sources.values())))
     result = wrapped(*args, **kwargs)
-    if registry.names:
-        check_launch(server_args)
-        server_args._draft_ext = Carried.of_this_process()
+    if hooks.activation.purposes:
+        _check(server_args, {} if for_stock else names, sources)
     return result
 
 
@@ -41,6 +116,30 @@ def _close() -> None:
     registry.close(call_site())
     for name in registry.names:
         build.declared(name)
+
+
+def _check(server_args: Any, names: dict[Role, str], sources: dict[Role, str]) -> None:
+    config = resolved(server_args)
+    algorithm = config.speculative_algorithm
+    plan = None
+    if algorithm is not None:
+        hooks.activation.require(algorithm=algorithm)
+        plan = launch.plan(config, names, sources) if names else None
+        launch.check_limits(server_args, config, plan.selection if plan else _followed(config))
+        if plan:
+            write(server_args, str(plan.selection))
+            logger.info("draft attention backends: %s", plan)
+    server_args._draft_ext = Carried.of_this_process(plan)
+
+
+def _followed(config: Any) -> selection.Selection:
+    """What the draft follows when nothing is selected: the draft flag as stock resolved it, else the target's pair."""
+    flag = getattr(config, FIELD, None)
+    prefill = flag or config.prefill_attention_backend or config.attention_backend
+    decode = flag or config.decode_attention_backend or config.attention_backend
+    return selection.complete(
+        {}, prefill=prefill, decode=decode, attention_mode=config.speculative_attention_mode
+    )
 
 
 def resolved(server_args: Any) -> Any:
@@ -52,67 +151,12 @@ def resolved(server_args: Any) -> Any:
     return server_args
 
 
-def check_launch(server_args: Any) -> None:
-    """Refuse a launch that asks a draft backend for something it cannot do.
+def write(server_args: Any, name: str) -> None:
+    """Decide the draft flag's value, in the way in which the release keeps decisions."""
+    if hasattr(type(server_args), "resolve_once"):
+        from sglang.srt.arg_groups.overrides import declare_resolution
 
-    Raises:
-        BackendError: topk, page size or kind of model is outside the backend's declared limits.
-        HookError: this release's resolver for the launch's algorithm does not look as expected.
-    """
-    config = resolved(server_args)
-    algorithm = config.speculative_algorithm
-    if algorithm is None:
-        return
-    hooks.activation.require(algorithm=algorithm)
-    asked = getattr(config, "speculative_draft_attention_backend", None)
-    prefill = asked or config.prefill_attention_backend or config.attention_backend
-    decode = asked or config.decode_attention_backend or config.attention_backend
-    topk = config.speculative_eagle_topk or 1
-    for name in dict.fromkeys((prefill, decode)):
-        if name in registry:
-            _check(name, server_args, config, topk, drafts_steps=name == decode and algorithm in _MULTI_STEP)
-
-
-def _check(name: str, server_args: Any, config: Any, topk: int, *, drafts_steps: bool) -> None:
-    backend = build.declared(name)
-    page_size = config.page_size or 1
-    where = registry.where(name)
-    if drafts_steps and backend.max_topk is not None and topk > backend.max_topk:
-        raise BackendError(
-            f"Draft backend {name!r} drafts at most topk {backend.max_topk}",
-            where=where,
-            found=f"--speculative-eagle-topk {topk}",
-            remedy=f"set --speculative-eagle-topk {backend.max_topk} or less",
-        )
-    if backend.page_sizes is not None and page_size not in backend.page_sizes:
-        sizes = ", ".join(map(str, backend.page_sizes))
-        raise BackendError(
-            f"Draft backend {name!r} reads KV pages of {sizes} tokens only",
-            where=where,
-            found=f"page size {page_size}",
-            remedy=f"set --page-size to one of {sizes}",
-        )
-    if drafts_steps and backend.decode is None and topk > 1 and page_size > 1:
-        raise BackendError(
-            f"Draft backend {name!r} brings no multi-step backend of its own, and the one made for it drafts topk > 1 at "
-            "page size 1 only",
-            where=where,
-            found=f"--speculative-eagle-topk {topk} and page size {page_size}",
-            remedy="set --page-size 1 or --speculative-eagle-topk 1",
-        )
-    if backend.mla != "any":
-        uses = _draft_uses_mla(server_args, config)
-        if uses != (backend.mla == "required"):
-            raise build.mla_error(backend, uses)
-
-
-def _draft_uses_mla(server_args: Any, config: Any) -> bool:
-    from sglang.srt.configs.model_config import AttentionArch, ModelConfig
-
-    draft = ModelConfig.from_server_args(
-        server_args,
-        model_path=config.speculative_draft_model_path,
-        model_revision=config.speculative_draft_model_revision,
-        is_draft_model=True,
-    )
-    return bool(draft.attention_arch == AttentionArch.MLA)
+        declare_resolution(server_args, "sglang_draft_ext", **{FIELD: name})
+    elif hasattr(server_args, FIELD):
+        # Past the seal that some releases put on resolved arguments.
+        object.__setattr__(server_args, FIELD, name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sglang_draft_ext.patches.server_args import resolved
+from sglang_draft_ext.patches.server_args import resolved, write
 from sglang_draft_ext.registry import registry
 
 
@@ -24,15 +24,5 @@ def resolve_dflash(
     if name not in registry:
         return wrapped(*args, **kwargs)
     if asked is None:
-        _write(server_args, name)
+        write(server_args, name)
     return None
-
-
-def _write(server_args: Any, name: str) -> None:
-    if hasattr(type(server_args), "resolve_once"):
-        # The record is sealed while it is resolved: decisions are declared beside it.
-        from sglang.srt.arg_groups.overrides import declare_resolution
-
-        declare_resolution(server_args, __name__, speculative_draft_attention_backend=name)
-    else:
-        server_args.speculative_draft_attention_backend = name

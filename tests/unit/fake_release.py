@@ -47,6 +47,13 @@ FILES = {
             def __init__(self, **kwargs):
                 self.__dict__.update(kwargs)
 
+            speculative_attention_mode = "prefill"
+            speculative_num_steps = 3
+
+            @staticmethod
+            def add_cli_args(parser):
+                parser.add_argument("--speculative-draft-attention-backend")
+
             @classmethod
             def from_cli_args(cls, args):
                 return cls(**vars(args))
@@ -68,6 +75,21 @@ FILES = {
                 self.runner = runner
 
         ATTENTION_BACKENDS = {"triton": TorchNative, "torch_native": TorchNative, "wave": TorchNative}
+    """,
+    "srt/layers/attention/hybrid_attn_backend.py": """
+        class HybridAttnBackend:
+            def __init__(self, model_runner, prefill_backend, decode_backend):
+                self.prefill_backend = prefill_backend
+                self.decode_backend = decode_backend
+
+            def _select_backend(self, forward_mode):
+                return self.decode_backend if forward_mode.name == "DECODE" else self.prefill_backend
+    """,
+    "srt/model_executor/__init__.py": "",
+    "srt/model_executor/model_runner_components/__init__.py": "",
+    "srt/model_executor/model_runner_components/attention_backend_setup.py": """
+        def resolve_attention_backend_strs(*, model_runner):
+            return None
     """,
     "srt/speculative/__init__.py": "",
     "srt/speculative/draft_worker_common.py": """
@@ -134,8 +156,8 @@ PROVIDER = """
 
 def write(folder: Path, changes: dict[str, tuple[str, str] | None] | None = None) -> Path:
     """Write the release and a provider under *folder*; *changes* maps a file to (old, new) text, or None to leave it out."""
-    for name, text in FILES.items():
-        text = textwrap.dedent(text).lstrip()
+    for name, indented in FILES.items():
+        text = textwrap.dedent(indented).lstrip()
         change = (changes or {}).get(name, ("", ""))
         if change is None:
             continue
@@ -153,6 +175,7 @@ def python(folder: Path, code: str, **environ: str) -> subprocess.CompletedProce
     path = os.pathsep.join(map(str, (folder, ROOT, ROOT / "sitecustomize")))
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        check=False,
         env={**clean, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environ},
         capture_output=True,
         text=True,

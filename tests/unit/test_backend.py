@@ -101,7 +101,7 @@ def test_references_that_do_not_import_keep_the_original_error(tmp_path, monkeyp
     with pytest.raises(BackendError, match="No module named 'does_not_exist_anywhere'") as refusal:
         load_reference("broken_provider:attr", where="here")
     assert isinstance(refusal.value.__cause__, ModuleNotFoundError)
-    with pytest.raises(BackendError, match="os.path has no attribute 'nope'"):
+    with pytest.raises(BackendError, match=r"os\.path has no attribute 'nope'"):
         load_reference("os:path.nope", where="here")
 
 

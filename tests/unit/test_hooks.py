@@ -14,7 +14,7 @@ FACTORY = """
     from sglang.srt.speculative.draft_utils import DraftBackendFactory
 
     def factory(name, **runner):
-        return DraftBackendFactory(SimpleNamespace(draft_attention_backend=name, **runner), 2, 3)
+        return DraftBackendFactory(SimpleNamespace(draft_attention_backend=name, server_args=ServerArgs(), **runner), 2, 3)
 """
 
 
@@ -79,7 +79,10 @@ def test_unconfigured_only_the_window_is_watched(release):
     import sglang.srt.layers.attention.attention_registry, sglang.srt.arg_groups.speculative_hook
     print(sorted(hook.attribute for hook in hooks.activation.applied))
     """
-    assert run(release, code) == "['ServerArgs.from_cli_args', 'ServerArgs.resolve_once']\n"
+    assert (
+        run(release, code)
+        == "['ServerArgs.add_cli_args', 'ServerArgs.from_cli_args', 'ServerArgs.resolve_once']\n"
+    )
 
 
 def test_switched_off_nothing_is_patched(release):
