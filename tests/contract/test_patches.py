@@ -1,0 +1,250 @@
+"""Every patch, on the modules that the release under test really has."""
+
+import importlib
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import sglang.srt.server_args as stock_arguments
+from contract.provider import Steps
+from contract.release import HAS_DRAFT_FLAG, SURFACE, Factory, era, select, server_args
+
+from sglang_draft_ext import hooks
+from sglang_draft_ext.launch import FIELD, ROLE_FLAGS
+
+pytestmark = pytest.mark.contract
+
+DECODE = hooks.map_names(SURFACE, "decode")
+EXTEND = hooks.map_names(SURFACE, "extend")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def selecting():
+    hooks.activation.select("the contract tests")
+
+
+def stock(point, era_without=()):
+    """Skip where the release has nothing there to patch, which `test_every_hook_matches` has established."""
+    found = era(point)
+    if found.startswith(("no ", "none")) or found in era_without:
+        pytest.skip(f"{point}: {found}")
+    return found
+
+
+def test_every_hook_matches():
+    assert hooks.verify(SURFACE, ("backends", "selection"), algorithm="DFLASH") == []
+
+
+def test_the_choices_hold_the_extra_names_once():
+    choices = stock_arguments.ATTENTION_BACKEND_CHOICES
+    assert choices.count("contract") == 1
+    assert choices.count("torch_native") == 1
+
+
+def test_the_parser_offers_the_extra_names_and_the_role_flags():
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    stock_arguments.ServerArgs.add_cli_args(parser)
+    for flag in ("--attention-backend", "--prefill-attention-backend", "--decode-attention-backend"):
+        (action,) = (action for action in parser._actions if flag in action.option_strings)
+        assert "contract" in action.choices
+    text = parser.format_help()
+    for flag in (*ROLE_FLAGS.values(), "--speculative-draft-attention-backend"):
+        assert flag in text
+
+
+def test_the_general_registry_builds_the_extra_backend():
+    runner = SimpleNamespace(use_mla_backend=False, is_draft_worker=False, server_args=server_args())
+    if era("general registry") == "a registry":
+        registry = importlib.import_module(hooks.ATTENTION_REGISTRY).ATTENTION_BACKENDS
+        assert registry["contract"](runner).given is runner
+        assert registry["torch_native"].__module__.startswith("sglang.")
+    else:
+        kind = importlib.import_module(hooks.MODEL_RUNNER).ModelRunner
+        assert kind._get_attention_backend_from_str(runner, "contract").given is runner
+
+
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+def test_both_maps_build_the_extra_backend(monkeypatch, mode):
+    arguments = server_args(draft="contract", mode=mode, target=("contract", "contract"))
+    factory = Factory(monkeypatch, arguments, steps=4, topk=2)
+    decode, extend = factory.decode(), factory.extend()
+    assert type(decode) is Steps
+    assert decode.given == (factory.runner, 2, 4)
+    assert extend.given is factory.runner
+    if hasattr(type(extend), "prefill_attention_backend_str") and era("draft maps") == "factory of pairs":
+        for backend in (decode, extend, *decode.attn_backends):
+            assert (backend.prefill_attention_backend_str, backend.decode_attention_backend_str) == (
+                "contract",
+            ) * 2
+
+
+def test_an_unknown_name_still_gets_stocks_error(monkeypatch):
+    factory = Factory(monkeypatch, server_args(draft="nobody", target=("nobody", "nobody")))
+    with pytest.raises(ValueError, match="EAGLE is not supported in decode attention backend nobody"):
+        factory.decode()
+    with pytest.raises(ValueError, match="EAGLE is not supported in attention backend nobody"):
+        factory.extend()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+def test_every_pair_of_stock_names_reaches_exactly_its_two_creators(monkeypatch, mode, steps):
+    def created(arguments):
+        factory = Factory(monkeypatch, arguments, steps=steps)
+        factory.mark_creators()
+        decode, extend = factory.decode(), factory.extend()
+        return decode and decode.creator, extend and extend.creator
+
+    alone = {
+        name: created(server_args(draft=name, mode=mode, target=(name, name)))
+        for name in set(DECODE) & set(EXTEND)
+    }
+    assert len(alone) >= 7
+    for decode, extend in itertools.product(alone, repeat=2):
+        selection = select(extend, extend, decode)
+        assert created(server_args(selection=selection, mode=mode)) == (alone[decode][0], alone[extend][1]), (
+            selection
+        )
+
+
+def test_a_selection_of_extra_names_reaches_both_maps(monkeypatch):
+    factory = Factory(monkeypatch, server_args(selection=select("triton", "triton", "contract")))
+    factory.mark_creators()
+    assert type(factory.decode()) is Steps
+    assert "triton" in factory.extend().creator
+    factory = Factory(monkeypatch, server_args(selection=select("contract", "contract", "triton")))
+    factory.mark_creators()
+    assert "triton" in factory.decode().creator
+    assert factory.extend().given is factory.runner
+
+
+def test_a_selected_name_that_no_map_holds_gets_stocks_error(monkeypatch):
+    factory = Factory(monkeypatch, server_args(selection=select("triton", "nobody", "nobody")))
+    with pytest.raises(ValueError, match="EAGLE is not supported in decode attention backend nobody"):
+        factory.decode()
+
+
+def test_the_draft_runner_gets_the_selections_pair():
+    selection = select("flashinfer", "flashinfer", "triton")
+    draft, target = (server_args(selection=selection, target=("fa3", "fa3")) for _ in range(2))
+    if era("draft runner's own backend") == "a method of ModelRunner":
+        kind = importlib.import_module(hooks.MODEL_RUNNER).ModelRunner
+        runner = SimpleNamespace(
+            server_args=draft,
+            is_draft_worker=True,
+            _get_attention_backend_from_str=lambda name, **_: f"built {name}",
+        )
+        assert kind._get_attention_backend(runner) == "built flashinfer"
+        assert (runner.prefill_attention_backend_str, runner.decode_attention_backend_str) == (
+            "flashinfer",
+            "triton",
+        )
+        return
+    setup = importlib.import_module(hooks.BACKEND_SETUP)
+    public = era("draft runner's own backend") == "a public resolver"
+    if public:
+        resolve = importlib.import_module(hooks.MODEL_RUNNER).resolve_attention_backend_strs
+        assert resolve is setup.resolve_attention_backend_strs
+        runner = SimpleNamespace(
+            server_args=draft, is_draft_worker=True, draft_attention_backend=str(selection)
+        )
+        names = resolve(model_runner=runner)
+    else:
+        names = setup._resolve_attention_backend_strs(server_args=draft, is_draft_worker=True)
+    assert (names.prefill, names.decode, names.is_draft_override) == ("flashinfer", "triton", True)
+    if not public:
+        names = setup._resolve_attention_backend_strs(server_args=target, is_draft_worker=False)
+        assert (names.prefill, names.decode) == ("fa3", "fa3")
+
+
+def test_a_hybrid_tells_the_prompt_from_accepted_tokens(monkeypatch):
+    from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+    from sglang_draft_ext import hybrid
+
+    module = importlib.import_module(hooks.HYBRID)
+    arguments = server_args()
+    for name in ("get_spec", "get_exec"):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, lambda: arguments)
+    parts = {name: SimpleNamespace(name=name, needs_cpu_seq_lens=False) for name in ("prefill", "extend")}
+    runner = SimpleNamespace(
+        server_args=arguments,
+        kv_cache_dtype=None,
+        token_to_kv_pool=None,
+        req_to_token_pool=None,
+        kv_index_translator=None,
+        model_config=SimpleNamespace(context_len=8),
+    )
+    both = hybrid.prefill_and_extend(runner, **parts)
+    assert isinstance(both, module.HybridAttnBackend)
+    chosen = {mode.name: both._select_backend(mode).name for mode in ForwardMode}
+    assert {mode for mode, name in chosen.items() if name == "extend"} == {
+        mode.name for mode in ForwardMode if mode.name.startswith("DRAFT_EXTEND")
+    }
+
+
+@pytest.mark.parametrize("asked", ["contract", "torch_native"])
+def test_dflash_keeps_the_name_at_argument_time(asked):
+    stock("draft resolver at argument time")
+    resolve = getattr(importlib.import_module(hooks.SPECULATIVE_HOOK), hooks.RESOLVE_DFLASH)
+    named = server_args(draft=asked)
+    resolve(named)
+    assert _draft_of(named) == asked
+    inherited = server_args(target=(asked, "triton"))
+    resolve(inherited)
+    assert _draft_of(inherited) == asked
+
+
+def test_dflash_at_argument_time_leaves_other_names_to_stock():
+    stock("draft resolver at argument time")
+    resolve = getattr(importlib.import_module(hooks.SPECULATIVE_HOOK), hooks.RESOLVE_DFLASH)
+    unknown, alone = server_args(draft="wave"), server_args(draft="wave")
+    resolve(unknown)
+    resolve.__wrapped__(alone)
+    assert _draft_of(unknown) == _draft_of(alone)
+
+
+def _draft_of(arguments):
+    """The draft backend that was decided, where the release keeps decisions."""
+    for _source, fields in reversed(getattr(arguments, "_resolved_overrides", None) or ()):
+        if FIELD in fields:
+            return fields[FIELD]
+    return getattr(arguments, FIELD)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [("contract", "contract"), ("torch_native", "torch_native"), ("wave", None)]
+)
+def test_dflash_keeps_the_name_at_worker_time(monkeypatch, asked, expected):
+    found = stock("draft resolver at worker time")
+    if found.startswith("a tuple in"):
+        kind = found.removeprefix("a tuple in ").partition(".")[0]
+        module = importlib.import_module(
+            hooks.DFLASH_WORKER_V2 if kind.endswith("V2") else hooks.DFLASH_WORKER
+        )
+        constants = getattr(module, kind).__init__.__code__.co_consts
+        (names,) = (c for c in constants if isinstance(c, tuple) and "flashinfer" in c)
+        assert (asked in names) == (expected is not None)
+        return
+    module = importlib.import_module(hooks.DRAFT_WORKER_COMMON)
+    arguments = server_args(draft=asked)
+    for name, published in {
+        "get_spec": lambda: arguments,
+        "attention_backends": arguments.get_attention_backends,
+    }.items():
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, published)
+    resolver = getattr(module, "resolve_draft_worker_attention_backend", None) or (
+        module._resolve_draft_attention_backend_fallback
+    )
+    parameters = importlib.import_module("inspect").signature(resolver).parameters
+    given = {"algo_label": "DFLASH", "server_args": arguments, "draft_server_args": arguments}
+    resolved = resolver(**{name: value for name, value in given.items() if name in parameters})
+    assert resolved == expected or (expected is None and resolved in ("flashinfer", "triton"))
+
+
+def test_the_draft_flag_is_there():
+    assert hasattr(stock_arguments.ServerArgs, FIELD) == HAS_DRAFT_FLAG
