@@ -61,8 +61,9 @@ def test_the_general_registry_builds_the_extra_backend():
         assert registry["contract"](runner).given is runner
         assert registry["torch_native"].__module__.startswith("sglang.")
     else:
-        kind = importlib.import_module(hooks.MODEL_RUNNER).ModelRunner
-        assert kind._get_attention_backend_from_str(runner, "contract").given is runner
+        runner = object.__new__(importlib.import_module(hooks.MODEL_RUNNER).ModelRunner)
+        runner.use_mla_backend = runner.is_draft_worker = False
+        assert runner._get_attention_backend_from_str("contract").given is runner
 
 
 @pytest.mark.parametrize("mode", ["prefill", "decode"])
@@ -131,12 +132,10 @@ def test_the_draft_runner_gets_the_selections_pair():
     draft, target = (server_args(selection=selection, target=("fa3", "fa3")) for _ in range(2))
     if era("draft runner's own backend") == "a method of ModelRunner":
         kind = importlib.import_module(hooks.MODEL_RUNNER).ModelRunner
-        runner = SimpleNamespace(
-            server_args=draft,
-            is_draft_worker=True,
-            _get_attention_backend_from_str=lambda name, **_: f"built {name}",
-        )
-        assert kind._get_attention_backend(runner) == "built flashinfer"
+        runner = object.__new__(kind)
+        runner.server_args, runner.is_draft_worker = draft, True
+        runner._get_attention_backend_from_str = lambda name, **_: f"built {name}"
+        assert runner._get_attention_backend() == "built flashinfer"
         assert (runner.prefill_attention_backend_str, runner.decode_attention_backend_str) == (
             "flashinfer",
             "triton",

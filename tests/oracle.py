@@ -1,0 +1,167 @@
+"""Dense float64 attention over random draft trees: what every draft backend is compared with.
+
+The oracle keeps each branch's keys and values as it hands them out and never looks at the request table, so a
+wrong row, length or slot shows as a wrong number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+
+def attend(q: Any, k: Any, v: Any, scale: float, window: int | None = None) -> Any:
+    """Attention of one token to all of ``k``, or to its last ``window`` tokens, in float64.
+
+    Args:
+        q: ``(heads, head_dim)``.
+        k: ``(tokens, kv_heads, head_dim)``; query head ``h`` reads head ``h * kv_heads // heads``.
+        v: ``(tokens, kv_heads, v_head_dim)``.
+    """
+    k, v = (x.double() if window is None else x[-window:].double() for x in (k, v))
+    group = q.shape[0] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    weights = torch.softmax(torch.einsum("hd,thd->ht", q.double(), k) * scale, -1)
+    return torch.einsum("ht,thd->hd", weights, v)
+
+
+class KVPool:
+    """The part of a KV pool that attention backends use: one layer's keys and values."""
+
+    start_layer = 0
+    page_size = 1
+
+    def __init__(self, k: Any, v: Any) -> None:
+        self.k, self.v = k, v
+
+    def get_key_buffer(self, layer_id: int) -> Any:
+        return self.k
+
+    def get_value_buffer(self, layer_id: int) -> Any:
+        return self.v
+
+    def get_kv_buffer(self, layer_id: int) -> tuple[Any, Any]:
+        return self.k, self.v
+
+    def get_v_head_dim(self) -> int:
+        return int(self.v.shape[-1])
+
+    def set_kv_buffer(self, layer: Any, loc: Any, k: Any, v: Any, *scales: Any, **more: Any) -> None:
+        slots = getattr(loc, "loc", loc)
+        self.k[slots] = k.view(-1, *self.k.shape[1:])
+        self.v[slots] = v.view(-1, *self.v.shape[1:])
+
+
+@dataclass
+class Step:
+    """The input of one draft step, one token per branch, and what it must give."""
+
+    q: Any
+    k: Any
+    v: Any
+    expected: Any
+
+
+class RandomDraft:
+    """A batch in the middle of decoding, at the start of a draft of ``num_steps`` steps on ``topk`` branches.
+
+    Requests sit in random rows of the request table, their tokens in random slots of the pool; the branches'
+    slots follow the prefix in the row, each branch on pages of its own when ``page_size`` is above 1. What no
+    one may read holds large numbers.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        batch: int,
+        topk: int,
+        num_steps: int,
+        heads: int = 4,
+        kv_heads: int = 2,
+        head_dim: int = 16,
+        page_size: int = 1,
+        longest: int = 40,
+        window: int | None = None,
+    ) -> None:
+        rng = torch.Generator().manual_seed(seed)
+
+        def integers(low: int, high: int, *shape: int) -> Any:
+            return torch.randint(low, high, shape, generator=rng)
+
+        self.topk, self.num_steps, self.page_size = topk, num_steps, page_size
+        self.scale = head_dim**-0.5
+        self.layer = SimpleNamespace(
+            layer_id=0, tp_q_head_num=heads, tp_k_head_num=kv_heads, tp_v_head_num=kv_heads,
+            head_dim=head_dim, qk_head_dim=head_dim, v_head_dim=head_dim, scaling=self.scale, logit_cap=0.0,
+            logit_capping_method="tanh",
+            sliding_window_size=-1, is_cross_attention=False, attn_type=None, k_scale=None, v_scale=None,
+            k_scale_float=None, v_scale_float=None, xai_temperature_len=-1, use_irope=False,
+        )  # fmt: skip
+        self.seq_lens = integers(1, longest + 1, batch)
+        pages = -(-(longest + page_size + topk * (num_steps + 2 * page_size)) // page_size)
+        requests = batch + 3
+        slots = requests * pages * page_size
+        order = torch.randperm(requests * pages, generator=rng)
+        table = (order[:, None] * page_size + torch.arange(page_size)).view(requests, -1)
+        self.req_to_token = table.int()
+        self.rows = torch.randperm(requests, generator=rng)[:batch]
+        k, v = (torch.full((slots, kv_heads, head_dim), 1e4) for _ in range(2))
+        branches: list[list[Any]] = []
+        prefixes = []
+        for row, length in zip(self.rows.tolist(), self.seq_lens.tolist(), strict=True):
+            mine = table[row, :length]
+            prefix = torch.randn(2, length, kv_heads, head_dim, generator=rng)
+            prefixes.append(prefix)
+            k[mine], v[mine] = prefix
+            partial = length % page_size
+            region = -(-(partial + num_steps) // page_size) * page_size
+            for branch in range(topk):
+                start = length - partial + branch * region
+                hole = table[row, start : start + partial]
+                k[hole], v[hole] = prefix[:, length - partial :]
+                branches.append(table[row, start + partial : start + partial + num_steps].tolist())
+        self.out_cache_loc = torch.tensor(branches).view(-1)
+        self.pool = KVPool(k, v)
+
+        size = batch * topk
+        self.steps: list[Step] = []
+        drafted: list[list[Any]] = [[prefixes[b // topk]] for b in range(size)]
+        for _ in range(num_steps - 1):
+            q = torch.randn(size, heads, head_dim, generator=rng)
+            kv = torch.randn(2, size, kv_heads, head_dim, generator=rng)
+            expected = []
+            for b in range(size):
+                drafted[b].append(kv[:, b : b + 1])
+                keys, values = torch.cat(drafted[b], dim=1)
+                expected.append(attend(q[b], keys, values, self.scale, window))
+            self.steps.append(Step(q.view(size, -1), kv[0], kv[1], torch.stack(expected).view(size, -1)))
+
+    def forward_batch(self, decode_mode: Any, **more: Any) -> Any:
+        """The batch as the draft worker hands it to a container; fresh, because drafting changes it."""
+        lengths = self.seq_lens.clone()
+        return SimpleNamespace(
+            forward_mode=decode_mode, batch_size=len(lengths), seq_lens=lengths, seq_lens_cpu=lengths.clone(),
+            seq_lens_sum=int(lengths.sum()), req_pool_indices=self.rows.clone(),
+            out_cache_loc=self.out_cache_loc.clone(), positions=lengths.repeat_interleave(self.topk),
+            encoder_lens=None,
+            spec_info=SimpleNamespace(kv_indptr=None, kv_indices=None, window_kv_indices=None),
+            kv_loc_plan=None, kv_loc_cols=None, out_cache_loc_is_physical=False, **more,
+        )  # fmt: skip
+
+    def run(self, container: Any, batch: Any) -> list[Any]:
+        """Every step's output, on a prepared container, as the draft worker's loop drives it."""
+        by_step = (
+            self.out_cache_loc.view(-1, self.topk, self.num_steps)
+            .permute(2, 0, 1)
+            .reshape(self.num_steps, -1)
+        )
+        outputs = []
+        for i, step in enumerate(self.steps):
+            batch.out_cache_loc = by_step[i]
+            outputs.append(container.attn_backends[i].forward(step.q, step.k, step.v, self.layer, batch))
+            batch.positions.add_(1)
+        return outputs
