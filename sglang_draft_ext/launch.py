@@ -209,14 +209,6 @@ def _check(name: str, server_args: Any, config: Any, *, drafts_steps: bool) -> N
             found=f"page size {page_size}",
             remedy=f"set --page-size to one of {sizes}",
         )
-    if drafts_steps and backend.decode is None and topk > 1 and page_size > 1:
-        raise BackendError(
-            f"Draft backend {name!r} brings no multi-step backend of its own, and the one made for it drafts topk > 1 "
-            "at page size 1 only",
-            where=where,
-            found=f"--speculative-eagle-topk {topk} and page size {page_size}",
-            remedy="set --page-size 1 or --speculative-eagle-topk 1",
-        )
     if backend.mla != "any":
         uses = _draft_uses_mla(server_args, config)
         if uses != (backend.mla == "required"):

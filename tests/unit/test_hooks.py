@@ -194,7 +194,6 @@ def test_bad_references_stop_the_arguments(release, reference):
     [
         ("speculative_eagle_topk=4, page_size=16", "set --speculative-eagle-topk 2 or less"),
         ("page_size=32", "set --page-size to one of 16, 64"),
-        ("page_size=16, speculative_eagle_topk=2", "set --page-size 1 or --speculative-eagle-topk 1"),
     ],
 )
 def test_limits_are_checked_when_the_arguments_are_resolved(release, asked, said):
