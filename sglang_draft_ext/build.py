@@ -36,6 +36,20 @@ def build_attention(name: str, runner: Any) -> Any:
     return built
 
 
+def build_extend(name: str, runner: Any) -> Any:
+    """The draft extend backend of an extra name; it serves the draft's prefill, too, where stock has it so.
+
+    A provider that brings a multi-step backend knows about drafts, and its backend is used as it is.
+
+    Raises:
+        BackendError: as `build_attention`.
+    """
+    from sglang_draft_ext.extend import DraftExtendBackend
+
+    built = build_attention(name, runner)
+    return built if declared(name).decode else DraftExtendBackend(built)
+
+
 def build_decode(name: str, runner: Any, topk: int, num_steps: int) -> Any:
     """The multi-step draft decode backend of an extra name, for *num_steps* draft steps of *topk* branches.
 

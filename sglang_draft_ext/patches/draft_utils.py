@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal
 
 from sglang_draft_ext import hybrid, launch
-from sglang_draft_ext.build import build_attention, build_decode
+from sglang_draft_ext.build import build_decode, build_extend
 from sglang_draft_ext.registry import registry
 from sglang_draft_ext.selection import Selection
 
@@ -96,5 +96,5 @@ def _create(name: str, role: Role, factory: Any, pairs: bool) -> Any:
     if role == "decode":
         backend = build_decode(name, runner, factory.topk, factory.speculative_num_steps)
     else:
-        backend = build_attention(name, runner)
+        backend = build_extend(name, runner)
     return (name, backend) if pairs else backend

@@ -100,9 +100,10 @@ def resolution(
     _close()
     has_flag = hasattr(server_args, FIELD)
     names, sources = launch.asked(getattr(server_args, FIELD, None) or launch.pending.get())
-    if names and has_flag:
+    value = launch.flag_value(None, names)
+    if has_flag and value != getattr(server_args, FIELD):
         # Model hooks give the draft a default backend where the field is None: what was asked for must be seen there.
-        setattr(server_args, FIELD, launch.flag_value(None, names))
+        setattr(server_args, FIELD, value)
     for_stock = has_flag and (not names or launch.uniform(names) is not None)
     if not for_stock and names:
         hooks.activation.select(", ".join(dict.fromkeys(sources.values())))

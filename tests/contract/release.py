@@ -74,8 +74,8 @@ class Factory:
         )
         for name, value in {
             "server_args": arguments,
-            "draft_model_runner": self.runner,
             "model_runner": self.runner,
+            "draft_model_runner": self.runner,
             "topk": topk,
             "speculative_num_steps": steps,
             "seed_dsa_topk_from_draft_extend": False,

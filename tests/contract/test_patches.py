@@ -179,7 +179,10 @@ def test_a_hybrid_tells_the_prompt_from_accepted_tokens(monkeypatch):
     )
     both = hybrid.prefill_and_extend(runner, **parts)
     assert isinstance(both, module.HybridAttnBackend)
-    assert hybrid.prefill_and_extend(runner, prefill=both, extend=parts["extend"]).prefill_backend is parts["prefill"]
+    assert (
+        hybrid.prefill_and_extend(runner, prefill=both, extend=parts["extend"]).prefill_backend
+        is parts["prefill"]
+    )
     chosen = {mode.name: both._select_backend(mode).name for mode in ForwardMode}
     assert {mode for mode, name in chosen.items() if name == "extend"} == {
         mode.name for mode in ForwardMode if mode.name.startswith("DRAFT_EXTEND")

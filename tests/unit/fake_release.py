@@ -58,8 +58,13 @@ FILES = {
             def from_cli_args(cls, args):
                 return cls(**vars(args))
 
+            def __setattr__(self, name, value):
+                if getattr(self, "_resolved", False) and not name.startswith("_"):
+                    raise AttributeError(f"{name} assigned after resolution")
+                self.__dict__[name] = value
+
             def resolve_once(self):
-                self.resolved = True
+                self._resolved = True
     """,
     "srt/layers/__init__.py": "",
     "srt/layers/attention/__init__.py": "",

@@ -153,6 +153,19 @@ def test_without_speculation_a_selection_is_as_idle_as_stocks_flag(release):
     assert run(release, code, **ASKING).stdout == "decode=accel\n"
 
 
+@pytest.mark.parametrize("environ", [{}, ASKING, {**ASKING, "SGLANG_DRAFT_EXT_SELECT": "accel"}])
+@pytest.mark.parametrize("flags", [[], [FLAG, "triton"], [FLAG, "decode=triton"]])
+def test_arguments_may_be_resolved_again(release, flags, environ):
+    code = f"""
+    server_args = launch(*{flags!r})
+    before = server_args.speculative_draft_attention_backend
+    server_args.resolve_once()
+    print(server_args.speculative_draft_attention_backend == before)
+    """
+    result = run(release, code, **environ)
+    assert result.stdout == "True\n", result.stderr
+
+
 def test_a_release_that_cannot_split_is_refused(tmp_path):
     release = write(
         tmp_path, {"srt/layers/attention/hybrid_attn_backend.py": ("def _select_backend", "def _choose")}

@@ -1,0 +1,44 @@
+"""Draft extend for an attention backend that was written without drafts in mind.
+
+Re-reading accepted tokens is an extend like any other: some tokens behind a prefix, causal. But SGLang gives it forward modes
+of its own, and one of them (``DRAFT_EXTEND_V2``) is not an extend to ``ForwardMode.is_extend()``. So the backend sees a view of
+the batch whose mode is ``EXTEND``; everything else in the batch is the batch's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import wrapt
+
+
+class DraftExtendBackend(wrapt.ObjectProxy):  # type: ignore[type-arg]
+    """The inner ``AttentionBackend``, to which every draft extend is an extend."""
+
+    def init_forward_metadata(self, forward_batch: Any) -> Any:
+        return self.__wrapped__.init_forward_metadata(_as_extend(forward_batch))
+
+    def init_forward_metadata_out_graph(self, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__.init_forward_metadata_out_graph(_as_extend(forward_batch), *args, **kwargs)
+
+    def init_forward_metadata_in_graph(self, forward_batch: Any) -> Any:
+        return self.__wrapped__.init_forward_metadata_in_graph(_as_extend(forward_batch))
+
+    def forward(
+        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        return self.__wrapped__.forward(q, k, v, layer, _as_extend(forward_batch), *args, **kwargs)
+
+
+class _ExtendBatch(wrapt.ObjectProxy):  # type: ignore[type-arg]
+    """A ``ForwardBatch`` of a draft extend with the mode of an ordinary one."""
+
+    forward_mode: Any = None
+
+    def __init__(self, batch: Any) -> None:
+        super().__init__(batch)
+        self.forward_mode = type(batch.forward_mode).EXTEND
+
+
+def _as_extend(batch: Any) -> Any:
+    return _ExtendBatch(batch) if batch.forward_mode.name.startswith("DRAFT_EXTEND") else batch
