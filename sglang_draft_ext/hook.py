@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
@@ -89,9 +90,33 @@ class Hook:
     def apply(self, module: ModuleType) -> None:
         """Change *module* as declared."""
         if self.wrapper:
-            wrapt.wrap_function_wrapper(module, self.attribute, _load(self.wrapper))
+            parent, name, _ = wrapt.resolve_path(module, self.attribute)
+            _wrap(parent, name, _load(self.wrapper))
         if self.edit:
             _load(self.edit)(module, self.attribute)
+
+
+def _wrap(parent: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    raw = vars(parent)[name]
+    if type(raw) in (staticmethod, classmethod):
+        # SGLang's plugins wrap what they find in `__func__` of such a method: so ours must be there, not around it.
+        setattr(parent, name, type(raw)(wrapt.FunctionWrapper(raw.__func__, partial(_method, wrapper))))
+    else:
+        wrapt.wrap_function_wrapper(parent, name, wrapper)
+
+
+def _method(
+    wrapper: Callable[..., Any],
+    wrapped: Callable[..., Any],
+    instance: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Call *wrapper* the same way whether `classmethod` binds what it holds (up to Python 3.12) or passes the class."""
+    if instance is None and args and isinstance(args[0], type):
+        instance, args = args[0], args[1:]
+        wrapped = partial(wrapped, instance)
+    return wrapper(wrapped, instance, args, kwargs)
 
 
 def _is_pair(value: object) -> bool:

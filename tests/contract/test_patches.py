@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import sglang.srt.server_args as stock_arguments
+import wrapt
 from contract.provider import Steps
 from contract.release import HAS_DRAFT_FLAG, SURFACE, Factory, era, select, server_args
 
@@ -33,6 +34,31 @@ def stock(point, era_without=()):
 
 def test_every_hook_matches():
     assert hooks.verify(SURFACE, ("backends", "selection"), algorithm="DFLASH") == []
+
+
+def test_plugins_that_wrap_the_same_places_keep_this_package(monkeypatch):
+    """SGLang's plugins wrap by dotted path, after this package: both must be reached, everywhere."""
+    if SURFACE.source("sglang.srt.plugins.hook_registry") is None:
+        pytest.skip("no plugins: this release has none")
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    importlib.import_module(hooks.SPECULATIVE_HOOK)
+    importlib.import_module(hooks.DRAFT_UTILS)
+    wrapped = [hook for hook in hooks.activation.applied if hook.wrapper]
+    assert len(wrapped) >= 6
+    for hook in wrapped:
+        module = importlib.import_module(hook.module)
+        owner, _, name = hook.attribute.rpartition(".")
+        parent = getattr(module, owner) if owner else module
+        monkeypatch.setattr(parent, name, vars(parent)[name])  # put back afterwards
+        HookRegistry._apply_target(
+            f"{hook.module}.{hook.attribute}",
+            [(HookType.AROUND, lambda stock, *a, **k: stock(*a, **k), None)],
+        )
+        found = vars(parent)[name]
+        found = getattr(found, "__func__", found)
+        assert not isinstance(found, wrapt.FunctionWrapper), "the plugin's wrapper is outermost"
+        assert isinstance(found.__wrapped__, (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)), hook.target
 
 
 def test_the_choices_hold_the_extra_names_once():
