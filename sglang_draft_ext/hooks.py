@@ -7,6 +7,7 @@ source before anything is changed, all at once, so that a refusal names every mi
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Collection
@@ -20,9 +21,12 @@ from sglang_draft_ext import _finder
 from sglang_draft_ext.errors import DraftExtError, HookError
 from sglang_draft_ext.hook import Era, Hook, Mismatch, Point, Purpose, mismatches
 from sglang_draft_ext.registry import StockNames, registry
+from sglang_draft_ext.releases import TESTED
 from sglang_draft_ext.selection import parse
 from sglang_draft_ext.settings import SELECT, Settings
 from sglang_draft_ext.surface import Surface
+
+logger = logging.getLogger("sglang_draft_ext")
 
 SERVER_ARGS = "sglang.srt.server_args"
 CHOICES = "sglang.srt.arg_groups.choices"
@@ -492,6 +496,7 @@ class Activation:
         self._selecting: str | None = None
         self._surface: Surface | None = None
         self._wrapped: set[Hook] = set()
+        self._warned = False
 
     @property
     def surface(self) -> Surface:
@@ -582,6 +587,15 @@ class Activation:
                 remedy="use a release that this version of sglang-draft-ext supports",
             )
         registry.check_names(stock_names(self.surface))
+        if self.surface.version not in TESTED and not self._warned:
+            self._warned = True
+            logger.warning(
+                "SGLang %s is not one of the releases that this version of sglang-draft-ext was tested on (%s to %s); "
+                "every hook needed so far matches it",
+                self.surface.version,
+                TESTED[0],
+                TESTED[-1],
+            )
 
     def _apply(self, module: ModuleType) -> None:
         """Apply the hooks of *module*; points that do not match are left alone, `require` speaks of them."""

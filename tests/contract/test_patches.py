@@ -11,6 +11,7 @@ from contract.release import HAS_DRAFT_FLAG, SURFACE, Factory, era, select, serv
 
 from sglang_draft_ext import hooks
 from sglang_draft_ext.launch import FIELD, ROLE_FLAGS
+from sglang_draft_ext.releases import TESTED
 
 pytestmark = pytest.mark.contract
 
@@ -33,6 +34,10 @@ def stock(point, era_without=()):
 
 def test_every_hook_matches():
     assert hooks.verify(SURFACE, ("backends", "selection"), algorithm="DFLASH") == []
+
+
+def test_every_hook_was_found_on_a_tested_release():
+    assert SURFACE.version in TESTED, "on any other there is a warning"
 
 
 def test_the_choices_hold_the_extra_names_once():
