@@ -529,6 +529,7 @@ class Activation:
         self._selecting: str | None = None
         self._surface: Surface | None = None
         self._wrapped: set[Hook] = set()
+        self._required = False
         self._warned = False
 
     @property
@@ -583,7 +584,7 @@ class Activation:
     def _imported(self, module: ModuleType) -> None:
         try:
             with self._lock:
-                if module.__name__ == SERVER_ARGS and self.purposes:
+                if self.purposes and not self._required:
                     self.require()
                 self._apply(module)
         except DraftExtError as error:
@@ -594,7 +595,7 @@ class Activation:
     def _asked(self) -> None:
         with self._lock:
             loaded = [sys.modules[name] for name in _hooked_modules() if name in sys.modules]
-            if SERVER_ARGS in sys.modules:
+            if loaded:
                 self.require()
             for module in loaded:
                 self._apply(module)
@@ -620,6 +621,7 @@ class Activation:
                 remedy="use a release that this version of sglang-draft-ext supports",
             )
         registry.check_names(stock_names(self.surface))
+        self._required = True
         if self.surface.version not in TESTED and not self._warned:
             self._warned = True
             logger.warning(

@@ -287,6 +287,14 @@ def test_a_release_that_does_not_match_is_refused_by_the_hook(tmp_path, changes,
     assert python(release, "import sglang.srt.server_args").returncode == 0, "not asked for: silent"
 
 
+def test_the_whole_table_is_verified_before_the_first_patch(tmp_path):
+    release = write(tmp_path, {"srt/server_args.py": None})
+    code = "import sglang.srt.speculative.draft_utils"
+    result = python(release, code, SGLANG_DRAFT_EXT_BACKENDS="accel=provider:BACKEND")
+    assert "server arguments (sglang.srt.server_args:ServerArgs.resolve_once)" in result.stderr
+    assert python(release, code).returncode == 0, "not asked for: silent"
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
