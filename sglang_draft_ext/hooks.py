@@ -7,6 +7,7 @@ source before anything is changed, all at once, so that a refusal names every mi
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Collection
@@ -20,9 +21,12 @@ from sglang_draft_ext import _finder
 from sglang_draft_ext.errors import DraftExtError, HookError
 from sglang_draft_ext.hook import Era, Hook, Mismatch, Point, Purpose, mismatches
 from sglang_draft_ext.registry import StockNames, registry
+from sglang_draft_ext.releases import TESTED
 from sglang_draft_ext.selection import parse
 from sglang_draft_ext.settings import SELECT, Settings
 from sglang_draft_ext.surface import Surface
+
+logger = logging.getLogger("sglang_draft_ext")
 
 SERVER_ARGS = "sglang.srt.server_args"
 CHOICES = "sglang.srt.arg_groups.choices"
@@ -36,6 +40,7 @@ SCHEDULER = "sglang.srt.managers.scheduler"
 DRAFT_UTILS = "sglang.srt.speculative.draft_utils"
 DRAFT_WORKER_COMMON = "sglang.srt.speculative.draft_worker_common"
 EAGLE_WORKER = "sglang.srt.speculative.eagle_worker"
+SPEC_INFO = "sglang.srt.speculative.spec_info"
 DFLASH_WORKER = "sglang.srt.speculative.dflash_worker"
 DFLASH_WORKER_V2 = "sglang.srt.speculative.dflash_worker_v2"
 
@@ -55,8 +60,40 @@ def _create_backend_takes(parameter: str, present: bool) -> Callable[[Surface], 
     return test
 
 
+def _has_list(module: str, attribute: str) -> Callable[[Surface], bool]:
+    """The module makes the list itself: a newer release only imports it there."""
+
+    def test(surface: Surface) -> bool:
+        found = surface.get(module, attribute)
+        return found is not None and found.kind != "import"
+
+    return test
+
+
+def _resolves_when_built(surface: Surface) -> bool:
+    # Newer records have an empty `__post_init__`, and the newest would not even call another one.
+    found = surface.get(SERVER_ARGS, "ServerArgs.__post_init__")
+    return found is not None and found.does_something
+
+
+def _no_draft_choices(surface: Surface) -> bool:
+    name = "DRAFT_ATTENTION_BACKEND_CHOICES"
+    return surface.source(CHOICES) is None and surface.get(SERVER_ARGS, name) is None
+
+
 def _no_dflash(surface: Surface) -> bool:
-    return surface.source(DFLASH_WORKER) is None and surface.source(DFLASH_WORKER_V2) is None
+    known = surface.get(SPEC_INFO, "SpeculativeAlgorithm")
+    return known is not None and surface.get(SPEC_INFO, "SpeculativeAlgorithm.DFLASH") is None
+
+
+def _worker_makes_its_runner(surface: Surface) -> bool:
+    """DFLASH's worker does it alone: it neither has nor imports what would resolve the name once more."""
+    return (
+        surface.source(DRAFT_WORKER_COMMON) is None
+        and surface.get(DFLASH_WORKER_V2, "DFlashWorkerV2") is not None
+        and surface.get(DFLASH_WORKER_V2, "build_draft_tp_worker") is None
+        and not _no_hook_resolver(surface)
+    )
 
 
 def _no_hook_resolver(surface: Surface) -> bool:
@@ -125,6 +162,12 @@ def _server_args_hooks(resolution: str) -> tuple[Hook, ...]:
     return (
         Hook(
             module=SERVER_ARGS,
+            attribute=f"ServerArgs.{resolution}",
+            parameters=("self",),
+            wrapper="server_args:resolution",
+        ),
+        Hook(
+            module=SERVER_ARGS,
             attribute="ServerArgs.add_cli_args",
             parameters=("parser",),
             wrapper="server_args:add_cli_args",
@@ -134,12 +177,6 @@ def _server_args_hooks(resolution: str) -> tuple[Hook, ...]:
             attribute="ServerArgs.from_cli_args",
             parameters=("args",),
             wrapper="server_args:from_cli_args",
-        ),
-        Hook(
-            module=SERVER_ARGS,
-            attribute=f"ServerArgs.{resolution}",
-            parameters=("self",),
-            wrapper="server_args:resolution",
         ),
     )
 
@@ -170,7 +207,7 @@ POINTS = (
             ),
             Era(
                 name="__post_init__",
-                test=_has(SERVER_ARGS, "ServerArgs.__post_init__"),
+                test=_resolves_when_built,
                 hooks=_server_args_hooks("__post_init__"),
             ),
         ),
@@ -185,7 +222,7 @@ POINTS = (
             ),
             Era(
                 name="in server_args",
-                test=lambda surface: surface.source(CHOICES) is None,
+                test=_has_list(SERVER_ARGS, "ATTENTION_BACKEND_CHOICES"),
                 hooks=_list_hook(SERVER_ARGS, "ATTENTION_BACKEND_CHOICES"),
             ),
         ),
@@ -207,7 +244,7 @@ POINTS = (
             ),
             Era(
                 name="if/elif",
-                test=lambda surface: surface.source(ATTENTION_REGISTRY) is None,
+                test=_has(MODEL_RUNNER, "ModelRunner._get_attention_backend_from_str"),
                 hooks=(
                     Hook(
                         module=MODEL_RUNNER,
@@ -262,7 +299,7 @@ POINTS = (
             ),
             Era(
                 name="a method of ModelRunner",
-                test=lambda surface: surface.source(BACKEND_SETUP) is None,
+                test=_has(MODEL_RUNNER, "ModelRunner._get_attention_backend_from_str"),
                 hooks=(
                     Hook(
                         module=MODEL_RUNNER,
@@ -350,10 +387,10 @@ POINTS = (
             ),
             Era(
                 name="in server_args",
-                test=_has(SERVER_ARGS, "DRAFT_ATTENTION_BACKEND_CHOICES"),
+                test=_has_list(SERVER_ARGS, "DRAFT_ATTENTION_BACKEND_CHOICES"),
                 hooks=_list_hook(SERVER_ARGS, "DRAFT_ATTENTION_BACKEND_CHOICES"),
             ),
-            Era(name="no list yet", test=lambda surface: surface.source(CHOICES) is None),
+            Era(name="no list yet", test=_no_draft_choices),
         ),
     ),
     Point(
@@ -436,7 +473,7 @@ POINTS = (
             _constructor_era(DFLASH_WORKER_V2, "DFlashWorkerV2.__init__"),
             Era(
                 name="none: the argument-time resolver decides alone",
-                test=lambda s: s.source(DRAFT_WORKER_COMMON) is None and not _no_hook_resolver(s),
+                test=_worker_makes_its_runner,
             ),
             Era(name="no DFLASH yet", test=_no_dflash),
         ),
@@ -492,6 +529,8 @@ class Activation:
         self._selecting: str | None = None
         self._surface: Surface | None = None
         self._wrapped: set[Hook] = set()
+        self._required = False
+        self._warned = False
 
     @property
     def surface(self) -> Surface:
@@ -545,7 +584,7 @@ class Activation:
     def _imported(self, module: ModuleType) -> None:
         try:
             with self._lock:
-                if module.__name__ == SERVER_ARGS and self.purposes:
+                if self.purposes and not self._required:
                     self.require()
                 self._apply(module)
         except DraftExtError as error:
@@ -556,7 +595,7 @@ class Activation:
     def _asked(self) -> None:
         with self._lock:
             loaded = [sys.modules[name] for name in _hooked_modules() if name in sys.modules]
-            if SERVER_ARGS in sys.modules:
+            if loaded:
                 self.require()
             for module in loaded:
                 self._apply(module)
@@ -582,6 +621,16 @@ class Activation:
                 remedy="use a release that this version of sglang-draft-ext supports",
             )
         registry.check_names(stock_names(self.surface))
+        self._required = True
+        if self.surface.version not in TESTED and not self._warned:
+            self._warned = True
+            logger.warning(
+                "SGLang %s is not one of the releases that this version of sglang-draft-ext was tested on (%s to %s); "
+                "every hook needed so far matches it",
+                self.surface.version,
+                TESTED[0],
+                TESTED[-1],
+            )
 
     def _apply(self, module: ModuleType) -> None:
         """Apply the hooks of *module*; points that do not match are left alone, `require` speaks of them."""

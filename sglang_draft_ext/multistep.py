@@ -11,11 +11,17 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import wrapt
 
 from sglang_draft_ext.errors import BackendError
+
+if TYPE_CHECKING:
+    _Proxy = wrapt.ObjectProxy[Any]
+else:
+    # Only wrapt 2.2 and newer can be subscripted at run time.
+    _Proxy = wrapt.ObjectProxy
 
 
 class MultiStepDraftBackend:
@@ -192,7 +198,7 @@ class _StepRows:
     kv_loc_cols: slice
 
 
-class _StepBatch(wrapt.ObjectProxy[Any]):
+class _StepBatch(_Proxy):
     """A ``ForwardBatch`` as one step sees it: the names in the class body are its own, all others are live."""
 
     batch_size: Any = None
@@ -217,7 +223,7 @@ class _StepBatch(wrapt.ObjectProxy[Any]):
             setattr(self, name, getattr(batch, name, None) if rows is None else getattr(rows, name))
 
 
-class _StepBackend(wrapt.ObjectProxy[Any]):
+class _StepBackend(_Proxy):
     """The inner backend of one step. Both doors, preparation and attention, open onto the step's view."""
 
     # The model's layers look the pools up here, for the batch's own rows: the runner's pools, not the branches'.
@@ -299,7 +305,7 @@ class _StepBackend(wrapt.ObjectProxy[Any]):
         return padded
 
 
-class _BranchTable(wrapt.ObjectProxy[Any]):
+class _BranchTable(_Proxy):
     """The request-to-token pool with a row per branch: ``topk`` times as many, in a table of their own.
 
     Inner backends keep the pool or the table itself from when they are built, so both stay the same object for
@@ -352,7 +358,7 @@ class _BranchTable(wrapt.ObjectProxy[Any]):
         return numbers
 
 
-class _BranchRunner(wrapt.ObjectProxy[Any]):
+class _BranchRunner(_Proxy):
     """The draft's runner as the inner backends see it at topk > 1."""
 
     req_to_token_pool: Any = None

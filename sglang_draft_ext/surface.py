@@ -44,6 +44,12 @@ class Definition:
         return tuple(n.value for n in _own(self.node) if isinstance(n, ast.Return) and n.value)
 
     @property
+    def does_something(self) -> bool:
+        """Whether the body of a function is more than a docstring."""
+        body = self.node.body if isinstance(self.node, Function) else []
+        return any(not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)) for n in body)
+
+    @property
     def constants(self) -> tuple[tuple[str, ...], ...]:
         """Every tuple or list of string literals in the body."""
         found = (_strings(node) for node in ast.walk(self.node))

@@ -12,6 +12,7 @@ from contract.release import HAS_DRAFT_FLAG, SURFACE, Factory, era, select, serv
 
 from sglang_draft_ext import hooks
 from sglang_draft_ext.launch import FIELD, ROLE_FLAGS
+from sglang_draft_ext.releases import TESTED
 
 pytestmark = pytest.mark.contract
 
@@ -59,6 +60,10 @@ def test_plugins_that_wrap_the_same_places_keep_this_package(monkeypatch):
         found = getattr(found, "__func__", found)
         assert not isinstance(found, wrapt.FunctionWrapper), "the plugin's wrapper is outermost"
         assert isinstance(found.__wrapped__, (wrapt.FunctionWrapper, wrapt.BoundFunctionWrapper)), hook.target
+
+
+def test_every_hook_was_found_on_a_tested_release():
+    assert SURFACE.version in TESTED, "on any other there is a warning"
 
 
 def test_the_choices_hold_the_extra_names_once():

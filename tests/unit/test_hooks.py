@@ -267,6 +267,11 @@ CHOICES = "srt/arg_groups/choices.py"
             "attention_registry:ATTENTION_BACKENDS",
         ),
         ({CHOICES: ('["triton", "torch_native", "wave"]', '("triton", "torch_native")')}, "choices:ATTENTION_BACKEND_CHOICES"),
+        ({"srt/layers/attention/attention_registry.py": None}, "attention_registry:ATTENTION_BACKENDS"),
+        (
+            {"srt/server_args.py": ("def resolve_once(self)", 'def __post_init__(self):\n        ""\n\n    def renamed(self)')},
+            "server_args:ServerArgs.resolve_once",
+        ),
     ],
 )  # fmt: skip
 def test_a_release_that_does_not_match_is_refused_by_the_hook(tmp_path, changes, named):
@@ -282,6 +287,14 @@ def test_a_release_that_does_not_match_is_refused_by_the_hook(tmp_path, changes,
     assert python(release, "import sglang.srt.server_args").returncode == 0, "not asked for: silent"
 
 
+def test_the_whole_table_is_verified_before_the_first_patch(tmp_path):
+    release = write(tmp_path, {"srt/server_args.py": None})
+    code = "import sglang.srt.speculative.draft_utils"
+    result = python(release, code, SGLANG_DRAFT_EXT_BACKENDS="accel=provider:BACKEND")
+    assert "server arguments (sglang.srt.server_args:ServerArgs.resolve_once)" in result.stderr
+    assert python(release, code).returncode == 0, "not asked for: silent"
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -294,6 +307,10 @@ def test_a_release_that_does_not_match_is_refused_by_the_hook(tmp_path, changes,
             "draft_worker_common:resolve_draft_worker_attention_backend",
         ),
         (
+            {"srt/speculative/draft_worker_common.py": None},
+            "draft_worker_common:resolve_draft_worker_attention_backend",
+        ),
+        (
             {CHOICES: ('["triton", "flashinfer"]', '("triton", "flashinfer")')},
             "choices:DRAFT_ATTENTION_BACKEND_CHOICES",
         ),
@@ -301,7 +318,8 @@ def test_a_release_that_does_not_match_is_refused_by_the_hook(tmp_path, changes,
 )
 def test_hooks_of_one_algorithm_are_asked_for_with_it(tmp_path, changes, named):
     release = write(tmp_path, changes)
-    (release / "sglang/srt/speculative/dflash_worker_v2.py").write_text("class DFlashWorkerV2:\n    pass\n")
+    worker = "from sglang.srt.speculative.somewhere import build_draft_tp_worker\n\nclass DFlashWorkerV2:\n    pass\n"
+    (release / "sglang/srt/speculative/dflash_worker_v2.py").write_text(worker)
     launch = "    ServerArgs(speculative_algorithm={!r}, speculative_draft_attention_backend='accel').resolve_once()"
     asking = {"SGLANG_DRAFT_EXT_BACKENDS": "accel=provider:BACKEND"}
     assert named in refused(release, launch.format("DFLASH"), **asking)

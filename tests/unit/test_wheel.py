@@ -162,3 +162,14 @@ def test_an_editable_install_survives_the_loss_of_its_tree(
     assert bare.output(FINDERS) == "1"
     source.rename(tmp_path / "elsewhere")
     assert bare.output(FINDERS) == "0"
+
+
+@pytest.mark.lifecycle
+def test_the_oldest_wrapt_that_is_allowed_is_enough(wheels: dict[str, Path], bare: Environment) -> None:
+    with zipfile.ZipFile(wheels["from the tree"]) as built:
+        headers = HeaderParser().parsestr(metadata(built, "METADATA"))
+    (required,) = (line for line in headers.get_all("Requires-Dist") or [] if line.startswith("wrapt"))
+    oldest = required.partition(">=")[2]
+    pip(bare, "install", f"wrapt=={oldest}.*", wheels["from the tree"])
+    uses = "import sglang_draft_ext.multistep, sglang_draft_ext.hooks; sglang_draft_ext.hooks.activate()"
+    assert bare.output(f"{uses}; import wrapt; print(wrapt.__version__)", "-W", "error").startswith(oldest)
