@@ -13,6 +13,7 @@ from sglang_draft_ext.errors import BackendError, SelectionError
 from sglang_draft_ext.registry import registry
 from sglang_draft_ext.selection import ROLES, Role, Selection
 from sglang_draft_ext.settings import SELECT
+from sglang_draft_ext.workers import multi_layer_asks
 
 FIELD = "speculative_draft_attention_backend"
 FLAG = "--speculative-draft-attention-backend"
@@ -185,9 +186,34 @@ def check_limits(server_args: Any, config: Any, chosen: Selection) -> None:
         BackendError: with the limit and the flag to change.
     """
     drafts_steps = config.speculative_algorithm in MULTI_STEP
+    _check_worker(config, chosen)
     for name in dict.fromkeys((chosen.prefill, chosen.extend, chosen.decode)):
         if name in registry:
             _check(name, server_args, config, drafts_steps=drafts_steps and name == chosen.decode)
+
+
+def _check_worker(config: Any, chosen: Selection) -> None:
+    """Refuse a worker that would not ask for the backend that was asked for."""
+    names = [name for name in (chosen.prefill, chosen.extend, chosen.decode) if name in registry]
+    if not names and "=" not in str(chosen):
+        return
+    asked_for = registry.where(names[0]) if names else FLAG
+    multi_layer = getattr(config, "enable_multi_layer_eagle", False)
+    if multi_layer and not config.disable_overlap_schedule and not multi_layer_asks(hooks.activation.surface):
+        raise BackendError(
+            "Multi-layer EAGLE with overlap schedule is hard-coded to FlashAttention in this release",
+            where=asked_for,
+            found=str(chosen),
+            remedy="set --disable-overlap-schedule",
+        )
+    topk = config.speculative_eagle_topk or 1
+    if names and config.speculative_algorithm == "FROZEN_KV_MTP" and topk > 1:
+        raise BackendError(
+            f"Frozen-KV MTP drafts topk > 1 on backends of its own list only, not on {names[0]!r}",
+            where=asked_for,
+            found=f"--speculative-eagle-topk {topk}",
+            remedy="set --speculative-eagle-topk 1",
+        )
 
 
 def _check(name: str, server_args: Any, config: Any, *, drafts_steps: bool) -> None:

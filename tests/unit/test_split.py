@@ -139,6 +139,29 @@ def test_roles_that_an_algorithm_does_not_have_are_refused(release, fields, said
     assert said in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"speculative_algorithm": "FROZEN_KV_MTP", "speculative_eagle_topk": 2},
+            "set --speculative-eagle-topk 1",
+        ),
+        (
+            {"enable_multi_layer_eagle": True, "disable_overlap_schedule": False},
+            "set --disable-overlap-schedule",
+        ),
+    ],
+)
+def test_workers_that_would_not_ask_for_the_backend_are_refused(release, fields, said):
+    worker = release / "sglang/srt/speculative/multi_layer_eagle_worker_v2.py"
+    worker.write_text("# builds FlashAttention itself\n")
+    launch = "    launch({!r}, {!r}, **{!r})"
+    line = run(release, launch.format(FLAG, "accel", fields), **ASKING).stderr.splitlines()[-1]
+    assert line.startswith("sglang_draft_ext.errors.BackendError")
+    assert said in line
+    assert run(release, launch.format(FLAG, "triton", fields), **ASKING).returncode == 0, "not asked for"
+
+
 def test_the_flags_are_in_the_help(release):
     result = run(release, "    launch('--help')")
     for role in ("prefill", "extend", "decode"):
