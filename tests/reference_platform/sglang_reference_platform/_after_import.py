@@ -27,13 +27,7 @@ class AfterImport:
         finally:
             self._local.finding = None
         if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                run(module)
-                adapt(module)
-
-            spec.loader.exec_module = exec_module  # a loader instance serves one module only
+            spec.loader = _Adapting(spec.loader, adapt)
         return spec
 
     def _ask_the_others(self, name, path, target) -> "ModuleSpec | None":
@@ -43,6 +37,23 @@ class AfterImport:
                 if spec is not None:
                     return spec
         return None
+
+
+class _Adapting:
+    """A loader that adapts the module once the loader behind it has executed it."""
+
+    def __init__(self, loader, adapt: Adaptation) -> None:
+        self._loader, self._adapt = loader, adapt
+
+    def create_module(self, spec: ModuleSpec) -> "ModuleType | None":
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._adapt(module)
+
+    def __getattr__(self, name: str):
+        return getattr(self._loader, name)  # get_source, get_data, ...
 
 
 def after_import(adaptations: dict[str, Adaptation]) -> None:
