@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import sglang.srt.server_args as stock_arguments
 import wrapt
 from contract.provider import Steps
 from contract.release import HAS_DRAFT_FLAG, SURFACE, Factory, era, select, server_args
+from environments import ROOT
 
 from sglang_draft_ext import hooks
 from sglang_draft_ext.launch import FIELD, ROLE_FLAGS
@@ -64,6 +66,13 @@ def test_plugins_that_wrap_the_same_places_keep_this_package(monkeypatch):
 
 def test_every_hook_was_found_on_a_tested_release():
     assert SURFACE.version in TESTED, "on any other there is a warning"
+
+
+def test_every_hook_is_in_the_era_that_is_recorded():
+    changes = json.loads((ROOT / "scripts" / "eras.json").read_text())
+    begun = [eras for first, eras in changes.items() if TESTED.index(first) <= TESTED.index(SURFACE.version)]
+    recorded = {point: name for eras in begun for point, name in eras.items()}
+    assert {point.name: point.era(SURFACE).name for point in hooks.POINTS} == recorded
 
 
 def test_the_choices_hold_the_extra_names_once():
