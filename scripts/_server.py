@@ -9,6 +9,7 @@ The flags that make a server run on a CPU are `FLAGS`; the variables are `ENVIRO
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import random
@@ -85,6 +86,8 @@ class Answer:
     @property
     def accept_length(self) -> float | None:
         """Tokens per verification, as SGLang counts them; None without speculation."""
+        if "spec_accept_length" not in self.meta and self.meta.get("spec_verify_ct"):
+            return len(self.tokens) / self.meta["spec_verify_ct"]
         return self.meta.get("spec_accept_length")
 
 
@@ -144,6 +147,7 @@ class Server:
                 env=self.environment,
                 cwd=self.log_file.parent,
                 start_new_session=True,  # its own process group, to stop all of it by one id
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - it makes one system call
             )
         try:
             self._wait_until_ready()
@@ -227,7 +231,8 @@ class Server:
             "/generate", {"input_ids": [list(p) for p in prompts], "sampling_params": sampling}
         )
         assert isinstance(answers, list)
-        return [Answer(tokens=answer["output_ids"], meta=answer["meta_info"]) for answer in answers]
+        # Older releases put some of the prompt's last ids before the answer's.
+        return [Answer(tokens=answer["output_ids"][-tokens:], meta=answer["meta_info"]) for answer in answers]
 
 
 def run_group(
@@ -243,6 +248,7 @@ def run_group(
             env=server_environment() | dict(env or {}),
             cwd=log.parent,
             start_new_session=True,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - it makes one system call
         )
     try:
         code = process.wait(timeout=timeout)
@@ -294,6 +300,14 @@ def _names_exception(line: str) -> bool:
 def _group_error(log: str) -> bool:
     """Whether a child reported its end: the parent may then take long to follow, or forever."""
     return "Received sigquit from a child process" in log
+
+
+_LIBC = ctypes.CDLL(None)  # loaded here: little may happen between fork and exec
+
+
+def _end_with_parent() -> None:
+    """In the child: get a SIGTERM when the parent is gone, however it went."""
+    _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _end_group(leader: subprocess.Popen, *, patience: float) -> None:

@@ -97,8 +97,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Confi
             print(f"\n  {text}", flush=True)
 
     release = os.environ.get("DRAFT_EXT_RELEASE", _environment.NEWEST)
-    logs = _environment.CACHE / "logs" / "e2e"
-    return Servers(release, logs, say)
+    return Servers(release, tmp_path_factory.mktemp("servers"), say)
 
 
 @pytest.fixture(scope="session")

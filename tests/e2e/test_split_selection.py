@@ -70,10 +70,8 @@ def test_each_role_was_served_by_its_backend(served, split):
     else:
         assert own["type"].endswith("DraftPrefillExtendBackend")
         first, second = own["children"]["prefill_backend"], own["children"]["decode_backend"]
-        assert (first["type"].endswith(classes(prefill)), second["type"].endswith(classes(extend))) == (
-            True,
-            True,
-        )
+        assert served_by(first).endswith(classes(prefill))
+        assert served_by(second).endswith(classes(extend))
         assert set(first["calls"]) == {"EXTEND"}
         assert set(second["calls"]) <= {*DRAFTS}
         assert second["calls"]
