@@ -19,7 +19,7 @@ from sglang_draft_ext.errors import AgreementError, DraftExtError, LateRegistrat
 from sglang_draft_ext.registry import call_site, registry
 
 # Ranks have just left a barrier when they compare.
-PATIENCE = timedelta(seconds=15)
+PATIENCE = timedelta(seconds=30)
 
 _choices: dict[str, tuple[str, ...]] = {}
 

@@ -80,6 +80,8 @@ ROUTES = {
         import sglang.launch_server
         sglang.launch_server.run_server = stop
         from sglang.cli.main import main
+        # Whether the model is an image model is not asked of the model hub here.
+        vars(sys.modules["sglang.cli.serve"]).update(get_is_diffusion_model=lambda *_, **__: False)
         sys.argv = ["sglang", "serve", *ARGUMENTS]
         attempt(main)
     """,
