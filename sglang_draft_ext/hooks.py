@@ -166,7 +166,7 @@ def _list_hook(module: str, attribute: str) -> tuple[Hook, ...]:
     return (Hook(module=module, attribute=attribute, kind="list", edit=EXTEND_CHOICES),)
 
 
-def _helper_point(name: str, helper: str, *parameters: str) -> Point:
+def _helper_point(name: str, helper: str, *none_yet: Era) -> Point:
     """Stock's own way to extend a list of choices: a function, later a bound method of the list."""
 
     def hook(module: str, kind: Kind, *parameters: str) -> Hook:
@@ -187,10 +187,8 @@ def _helper_point(name: str, helper: str, *parameters: str) -> Point:
                 hooks=(hook(CHOICES, "value"), hook(SERVER_ARGS, "import")),
             ),
             Era(name="a method", test=is_a("value"), hooks=(hook(SERVER_ARGS, "value"),)),
-            Era(
-                name="a function", test=is_a("function"), hooks=(hook(SERVER_ARGS, "function", *parameters),)
-            ),
-            Era(name="none yet", test=lambda surface: surface.source(CHOICES) is None),
+            Era(name="a function", test=is_a("function"), hooks=(hook(SERVER_ARGS, "function", "choices"),)),
+            *none_yet,
         ),
     )
 
@@ -429,8 +427,12 @@ POINTS = (
             Era(name="none", test=lambda _surface: True),
         ),
     ),
-    _helper_point("choices helper", "add_attention_backend_choices", "choices"),
-    _helper_point("draft choices helper", "add_draft_attention_backend_choices"),
+    _helper_point("choices helper", "add_attention_backend_choices"),
+    _helper_point(
+        "draft choices helper",
+        "add_draft_attention_backend_choices",
+        Era(name="none yet", test=_no_draft_choices),
+    ),
     _process_point("scheduler process", SCHEDULER, "Scheduler", wrapper="begin_scheduler"),
     _process_point("detokenizer process", DETOKENIZER, "DetokenizerManager"),
     _process_point("data-parallel process", DATA_PARALLEL, "DataParallelController"),

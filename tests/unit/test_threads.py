@@ -58,8 +58,10 @@ for hook in (hook for point in hooks.POINTS for hook in point.era(surface).hooks
     elif hook.kind == "dict":
         assert {{"accel", "mine"}} <= {{*found}}, found
     elif "choices" not in hook.attribute or hook.module.endswith("choices"):
+        if type(found) in (staticmethod, classmethod):
+            found = found.__func__
         assert isinstance(found, wrapt.FunctionWrapper), hook
-        inner = getattr(found.__wrapped__, "__func__", found.__wrapped__)
+        inner = found.__wrapped__
         assert not isinstance(inner, wrapt.FunctionWrapper), hook
     checked += 1
 assert checked >= 5, checked
