@@ -7,6 +7,7 @@ public names are loaded when they are first used.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sglang_draft_ext.backend import DraftBackend as DraftBackend
+    from sglang_draft_ext.errors import AgreementError as AgreementError
     from sglang_draft_ext.errors import BackendError as BackendError
     from sglang_draft_ext.errors import DraftExtError as DraftExtError
     from sglang_draft_ext.errors import HookError as HookError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "AgreementError": "errors",
     "BackendError": "errors",
     "DraftBackend": "backend",
     "DraftExtError": "errors",
@@ -31,6 +33,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "AgreementError",
     "BackendError",
     "DraftBackend",
     "DraftExtError",

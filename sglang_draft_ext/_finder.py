@@ -3,17 +3,24 @@
 Standard library only: this must work when wrapt or the rest of the package does not.
 """
 
+import sys
+from contextlib import contextmanager
+
 from sglang_draft_ext._startup import DISABLE, configured
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Iterator
+    from types import FrameType, TracebackType
 
 #: Why the hooks could not be activated; kept for the doctor when the environment asks nothing of this package.
 activation_error: BaseException | None = None
 #: Raised by every import of ``sglang`` and its modules, once set.
 refusal: BaseException | None = None
 _refusal_traceback: "TracebackType | None" = None
+
+# `site` runs .pth lines, sitecustomize and usercustomize.
+_SWALLOWING = ("site", "sglang.srt.plugins")
 
 
 def refuse(error: BaseException) -> None:
@@ -34,6 +41,20 @@ def check() -> None:
         raise refusal.with_traceback(_refusal_traceback)
 
 
+@contextmanager
+def not_swallowed() -> "Iterator[None]":
+    """Keep an error that the calling place prints or logs and then forgets; SGLang's next import raises it again."""
+    try:
+        yield
+    except Exception as error:
+        frame: FrameType | None = sys._getframe()
+        while frame:
+            if frame.f_globals.get("__name__") in _SWALLOWING:
+                refuse(error)
+            frame = frame.f_back
+        raise
+
+
 def activate() -> None:
     """Call ``hooks.activate()`` and keep its failure: for ``_activation`` alone."""
     global activation_error
@@ -43,7 +64,8 @@ def activate() -> None:
         hooks.activate()
     except Exception as error:
         activation_error = error
-        if configured():
+        registry = sys.modules.get("sglang_draft_ext.registry")
+        if configured() or (registry and registry.registry.names):
             refuse(_with_off_switch(error))
 
 

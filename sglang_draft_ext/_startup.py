@@ -49,11 +49,22 @@ class Finder:
             return _own_spec()
         if name != "sglang" and not name.startswith("sglang."):
             return None
+        import _imp
+
+        # Finders are called under the import lock, which every import in every thread needs to get on. What follows
+        # waits for imports of other threads, so it lets go of it.
+        held = 0
         try:
-            # Activates, once for all threads: the import system's own lock sees to that. A lock of ours would not do.
-            # The caller already holds the import lock of the module it asked for, and the import system breaks a
-            # deadlock only among locks that it knows. This form of the statement waits for another thread, and puts up
-            # with finding the module half imported by this one.
+            while True:
+                _imp.release_lock()
+                held += 1
+        except RuntimeError:
+            pass  # not held by this thread, or no longer
+        try:
+            # Activates, once for all threads: the lock of this one module sees to that. A lock of ours would not do.
+            # The caller already holds the lock of the module it asked for, and the import system breaks a deadlock only
+            # among locks that it knows. This form of the statement waits for another thread, and puts up with finding
+            # the module half imported by this one.
             import sglang_draft_ext._activation  # noqa: F401
             from sglang_draft_ext import _finder
         except Exception as error:
@@ -64,6 +75,9 @@ class Finder:
                 f"install it again, or set {DISABLE}=1 to go on without it",
                 name=PACKAGE,
             ) from error
+        finally:
+            for _ in range(held):
+                _imp.acquire_lock()
         _finder.check()
         return None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal
 
-from sglang_draft_ext.errors import BackendError
+from sglang_draft_ext.errors import BackendError, DraftExtError
 from sglang_draft_ext.settings import NAME, REFERENCE
 
 STOCK = "stock:"
@@ -89,6 +89,12 @@ class DraftBackend:
             found["decode"] = reference_of(self.decode)
         return found
 
+    @property
+    def portable(self) -> DraftBackend:
+        """The same with callables as references: equal in every process that declares it."""
+        found = self.references
+        return replace(self, attention=found["attention"], decode=found.get("decode"))
+
 
 def _positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
@@ -152,6 +158,8 @@ def load_reference(reference: str, *, where: str) -> Any:
     module_name, _, dotted = reference.partition(":")
     try:
         value: Any = import_module(module_name)
+    except DraftExtError:
+        raise  # of a provider that does something wrong with this package: it says what
     except Exception as error:
         raise BackendError(
             f"{reference!r} cannot be imported",

@@ -79,6 +79,18 @@ def build_decode(name: str, runner: Any, topk: int, num_steps: int) -> Any:
     return built
 
 
+def load_factories(name: str) -> None:
+    """Import what builds an extra name.
+
+    Raises:
+        BackendError: a reference does not import, or leads to something that cannot be called.
+    """
+    backend = declared(name)
+    for role, reference in backend.references.items():
+        if not reference.startswith(STOCK):
+            _factory(backend, role)
+
+
 def _whose(runner: Any) -> str:
     return "the draft" if getattr(runner, "is_draft_worker", False) else "the target"
 

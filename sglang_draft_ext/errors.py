@@ -61,5 +61,9 @@ class LateRegistrationError(RegistrationError):
     """A registration came after server arguments were parsed in this process."""
 
 
+class AgreementError(DraftExtError):
+    """The processes of a server do not ask the same of this package."""
+
+
 class HookError(DraftExtError):
     """This SGLang release does not look as a hook expects, so it is left unpatched and the launch is refused."""

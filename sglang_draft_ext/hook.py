@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +92,10 @@ class Hook:
         """Change *module* as declared."""
         if self.wrapper:
             parent, name, _ = wrapt.resolve_path(module, self.attribute)
+            original = vars(parent).get(name)
             _wrap(parent, name, _load(self.wrapper))
+            if parent is module:
+                _replace_copies(original, vars(module)[name])
         if self.edit:
             _load(self.edit)(module, self.attribute)
 
@@ -117,6 +121,14 @@ def _method(
         instance, args = args[0], args[1:]
         wrapped = partial(wrapped, instance)
     return wrapper(wrapped, instance, args, kwargs)
+
+
+def _replace_copies(original: object, wrapped: object) -> None:
+    """Put *wrapped* where a module of SGLang that was imported earlier has *original* by ``from … import``."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("sglang."):
+            for key in [key for key, value in getattr(module, "__dict__", {}).items() if value is original]:
+                setattr(module, key, wrapped)
 
 
 def _is_pair(value: object) -> bool:

@@ -7,7 +7,9 @@ source before anything is changed, all at once, so that a refusal names every mi
 
 from __future__ import annotations
 
+import gc
 import logging
+import multiprocessing
 import sys
 import threading
 from collections.abc import Callable, Collection
@@ -20,11 +22,11 @@ import wrapt
 from sglang_draft_ext import _finder
 from sglang_draft_ext.errors import DraftExtError, HookError
 from sglang_draft_ext.hook import Era, Hook, Mismatch, Point, Purpose, mismatches
-from sglang_draft_ext.registry import StockNames, registry
+from sglang_draft_ext.registry import StockNames, call_site, registry
 from sglang_draft_ext.releases import TESTED
 from sglang_draft_ext.selection import parse
-from sglang_draft_ext.settings import SELECT, Settings
-from sglang_draft_ext.surface import Surface
+from sglang_draft_ext.settings import BACKENDS, SELECT, Settings, variables
+from sglang_draft_ext.surface import Kind, Surface
 
 logger = logging.getLogger("sglang_draft_ext")
 
@@ -43,6 +45,9 @@ EAGLE_WORKER = "sglang.srt.speculative.eagle_worker"
 SPEC_INFO = "sglang.srt.speculative.spec_info"
 DFLASH_WORKER = "sglang.srt.speculative.dflash_worker"
 DFLASH_WORKER_V2 = "sglang.srt.speculative.dflash_worker_v2"
+DETOKENIZER = "sglang.srt.managers.detokenizer_manager"
+DATA_PARALLEL = "sglang.srt.managers.data_parallel_controller"
+MULTI_TOKENIZER = "sglang.srt.managers.multi_tokenizer_mixin"
 
 _ALLOWED = ("flashinfer", "triton")
 RESOLVE_DFLASH = "_resolve_dflash_draft_attention_backend"
@@ -154,8 +159,54 @@ def _factory_hooks(returns: Literal["pair", "object"]) -> tuple[Hook, ...]:
     )
 
 
+EXTEND_CHOICES = "choices:extend"
+
+
 def _list_hook(module: str, attribute: str) -> tuple[Hook, ...]:
-    return (Hook(module=module, attribute=attribute, kind="list", edit="choices:extend"),)
+    return (Hook(module=module, attribute=attribute, kind="list", edit=EXTEND_CHOICES),)
+
+
+def _helper_point(name: str, helper: str, *none_yet: Era) -> Point:
+    """Stock's own way to extend a list of choices: a function, later a bound method of the list."""
+
+    def hook(module: str, kind: Kind, *parameters: str) -> Hook:
+        return Hook(
+            module=module, attribute=helper, kind=kind, parameters=parameters, edit="choices:guard_helper"
+        )
+
+    def is_a(kind: Kind) -> Callable[[Surface], bool]:
+        return lambda surface: (found := surface.get(SERVER_ARGS, helper)) is not None and found.kind == kind
+
+    return Point(
+        name=name,
+        serves=("backends", "selection"),
+        eras=(
+            Era(
+                name="in a module of choices",
+                test=_has(CHOICES, helper),
+                hooks=(hook(CHOICES, "value"), hook(SERVER_ARGS, "import")),
+            ),
+            Era(name="a method", test=is_a("value"), hooks=(hook(SERVER_ARGS, "value"),)),
+            Era(name="a function", test=is_a("function"), hooks=(hook(SERVER_ARGS, "function", "choices"),)),
+            *none_yet,
+        ),
+    )
+
+
+def _process_point(name: str, module: str, *classes: str, wrapper: str = "begin") -> Point:
+    """Where a process of a server begins its work; stock reports what is raised there to the parent."""
+
+    def era(owner: str) -> Era:
+        constructor = f"{owner}.__init__"
+        hook = Hook(
+            module=module,
+            attribute=constructor,
+            parameters=("self", "server_args", "port_args"),
+            wrapper=f"processes:{wrapper}",
+        )
+        return Era(name=owner, test=_has(module, constructor), hooks=(hook,))
+
+    return Point(name=name, serves=("backends", "selection"), eras=tuple(map(era, classes)))
 
 
 def _server_args_hooks(resolution: str) -> tuple[Hook, ...]:
@@ -376,6 +427,40 @@ POINTS = (
             Era(name="none", test=lambda _surface: True),
         ),
     ),
+    _helper_point("choices helper", "add_attention_backend_choices"),
+    _helper_point(
+        "draft choices helper",
+        "add_draft_attention_backend_choices",
+        Era(name="none yet", test=_no_draft_choices),
+    ),
+    _process_point("scheduler process", SCHEDULER, "Scheduler", wrapper="begin_scheduler"),
+    _process_point("detokenizer process", DETOKENIZER, "DetokenizerManager"),
+    _process_point("data-parallel process", DATA_PARALLEL, "DataParallelController"),
+    _process_point(
+        "tokenizer process",
+        MULTI_TOKENIZER,
+        "TokenizerWorker",
+        "MultiTokenizerManager",
+        wrapper="begin_tokenizer",
+    ),
+    Point(
+        name="ranks",
+        serves=("backends", "selection"),
+        eras=(
+            Era(
+                name="a method of ModelRunner",
+                test=_has(MODEL_RUNNER, "ModelRunner.init_torch_distributed"),
+                hooks=(
+                    Hook(
+                        module=MODEL_RUNNER,
+                        attribute="ModelRunner.init_torch_distributed",
+                        parameters=("self",),
+                        wrapper="model_runner:compare_ranks",
+                    ),
+                ),
+            ),
+        ),
+    ),
     Point(
         name="draft choices",
         algorithms=_DFLASH,
@@ -524,19 +609,28 @@ class Activation:
     """This process's patches: what is waiting for its module, what is applied, what was refused."""
 
     def __init__(self) -> None:
+        # Never held while a module of SGLang or of a provider is imported: another thread may wait for it in there.
         self._lock = threading.RLock()
         self._active = False
         self._selecting: str | None = None
         self._surface: Surface | None = None
+        self._loaded: dict[str, ModuleType] = {}
         self._wrapped: set[Hook] = set()
         self._required = False
         self._warned = False
+        self.environment: dict[str, str] = {}
+        self.activated_at = ""
+        #: What the process that started this one has registered, see `guard.registered`.
+        self.parent: dict[str, str] | None = None
+        #: What `guard.checkpoint` has to raise.
+        self.deferred: DraftExtError | None = None
 
     @property
     def surface(self) -> Surface:
         """The release that this process has imported."""
         if self._surface is None:
-            sglang = import_module("sglang")
+            # Not by an import where it can be avoided: that would wait for a thread that is still importing it.
+            sglang = sys.modules.get("sglang") or import_module("sglang")
             self._surface = Surface(list(sglang.__path__), getattr(sglang, "__version__", "") or _version())
         return self._surface
 
@@ -546,29 +640,51 @@ class Activation:
 
     @property
     def purposes(self) -> tuple[Purpose, ...]:
-        """What this process asks for."""
-        backends: tuple[Purpose, ...] = ("backends",) if registry.names else ()
-        return (*backends, "selection") if self._selecting else backends
+        """What this process asks for; one that was started by a process that asks for something has to agree with it."""
+        selection: tuple[Purpose, ...] = ("selection",) if self._selecting else ()
+        return ("backends", *selection) if registry.names or (self.parent and not selection) else selection
 
-    def activate(self) -> None:
+    def activate(self, *, parent: dict[str, str] | None = None) -> None:
         """Read the environment and wait for the modules of the hook table; the second call does nothing.
 
+        Args:
+            parent: What the process that started this one registered, if it told.
+
         Raises:
+            LateRegistrationError: something is asked for, and server arguments are there already.
             SelectionError, SettingsError: a variable is malformed.
         """
         with self._lock:
+            if parent is not None:
+                self.parent = parent
             if self._active:
                 return
-            settings = Settings.from_environment()
-            for request in settings.backends:
-                registry.ask(request)
-            if settings.select:
-                parse(settings.select, where=SELECT)
-                self._selecting = SELECT
-            registry.on_register = self._asked
             self._active = True
-            for module in _hooked_modules():
-                wrapt.register_post_import_hook(self._imported, module)
+            self.environment, self.activated_at = variables(), call_site()
+            registry.on_register = self.refresh
+            if parent is None and _already_built():
+                registry.close(f"an unknown place, before this package was started at {self.activated_at}")
+            try:
+                self._read_environment()
+            finally:
+                # Whatever went wrong: the hooks that are always set raise it again.
+                for module in _hooked_modules():
+                    wrapt.register_post_import_hook(self._imported, module)
+
+    def _read_environment(self) -> None:
+        settings = Settings.from_environment(self.environment)
+        if settings.select:
+            parse(settings.select, where=SELECT)
+        if settings.backends or settings.select:
+            registry.check_open(
+                "The environment is read",
+                where=", ".join(name for name in (BACKENDS, SELECT) if self.environment.get(name)),
+            )
+        for request in settings.backends:
+            registry.ask(request)
+        self._selecting = SELECT if settings.select else None
+        if self.purposes and SERVER_ARGS in sys.modules:  # before anything is patched
+            self.require()
 
     def select(self, where: str) -> None:
         """A selection is asked for in *where*: patch what it needs, in the modules that are imported already, too.
@@ -579,26 +695,40 @@ class Activation:
         with self._lock:
             if not self._selecting:
                 self._selecting = where
-                self._asked()
+                self.refresh()
+
+    def refresh(self) -> None:
+        """More is asked of this process than before: patch what is imported already."""
+        with self._lock:
+            if self._loaded:
+                self._require_in_time()
+            for module in [*self._loaded.values()]:
+                self._apply(module)
 
     def _imported(self, module: ModuleType) -> None:
         try:
             with self._lock:
+                self._loaded[module.__name__] = module
                 if self.purposes and not self._required:
-                    self.require()
+                    self._require_in_time()
                 self._apply(module)
         except DraftExtError as error:
             # wrapt forgets a hook that raised, so that the next try would import an unpatched module.
             _finder.refuse(error)
             raise
 
-    def _asked(self) -> None:
-        with self._lock:
-            loaded = [sys.modules[name] for name in _hooked_modules() if name in sys.modules]
-            if loaded:
-                self.require()
-            for module in loaded:
-                self._apply(module)
+    def _require_in_time(self) -> None:
+        """Refuse at once, except in a child: its parent hears only of what is raised once the child's work begins."""
+        if self.deferred:
+            return
+        try:
+            self.require()
+        except DraftExtError as error:
+            # While it is unpickling what to run, a child does not have its parent yet.
+            inheriting = getattr(multiprocessing.current_process(), "_inheriting", False)
+            if not inheriting and multiprocessing.parent_process() is None:
+                raise
+            self.deferred = error
 
     def require(self, *, algorithm: str | None = None) -> None:
         """Refuse a release that cannot honour what was asked for, and names that nobody can honour.
@@ -662,6 +792,19 @@ class Activation:
             )
         hook.apply(module)
         self._wrapped.add(hook)
+
+
+def _already_built() -> bool:
+    """Whether there are server arguments that were built before anything of SGLang was patched."""
+    kind = getattr(sys.modules.get(SERVER_ARGS), "ServerArgs", None)
+    return kind is not None and any(
+        issubclass(type(thing), kind) and not is_placeholder(thing) for thing in gc.get_objects()
+    )
+
+
+def is_placeholder(server_args: object) -> bool:
+    """Whether these are the arguments of no launch: SGLang builds such to read defaults, and resolves nothing in them."""
+    return str(getattr(server_args, "model_path", "")).lower() in ("none", "dummy")
 
 
 def _hooked_modules() -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from sglang_draft_ext import settings
+from sglang_draft_ext import _finder, _startup, settings
 from sglang_draft_ext.backend import STOCK, DraftBackend, load_reference
 from sglang_draft_ext.errors import BackendError, DraftExtError, LateRegistrationError, RegistrationError
 
@@ -26,10 +26,11 @@ class StockNames:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A draft backend and where it was asked for."""
+    """A draft backend, where it was asked for, and whether this process only repeats what its parent registered."""
 
     backend: DraftBackend
     where: str
+    inherited: bool = False
 
 
 class Registry:
@@ -44,7 +45,7 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         self._requests: dict[str, settings.BackendRequest] = {}
         self.closed_at: str | None = None
-        self.on_register: Callable[[], None] | None = None
+        self.on_register: Callable[[], None] = lambda: None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,13 +75,10 @@ class Registry:
                 remedy="register a sglang_draft_ext.DraftBackend",
             )
         with self._lock:
-            if self.closed_at:
-                raise LateRegistrationError(
-                    f"Draft backend {backend.name!r} is registered too late to have an effect",
-                    where=where,
-                    found=f"server arguments were already parsed or built at {self.closed_at}",
-                    remedy=f"register it before, or name it in {settings.BACKENDS}",
-                )
+            known = self._entries.get(backend.name)
+            if known and known.inherited and known.backend == backend.portable:
+                return  # the program of a child says what its parent said
+            self.check_open(f"Draft backend {backend.name!r} is registered", where=where)
             if backend.name in self:
                 raise RegistrationError(
                     f"Draft backend {backend.name!r} is registered twice",
@@ -89,12 +87,26 @@ class Registry:
                     remedy="register it once, or give one of them another name",
                 )
             self._entries[backend.name] = Entry(backend=backend, where=where)
-            if self.on_register:
-                try:
-                    self.on_register()
-                except DraftExtError:
-                    del self._entries[backend.name]
-                    raise
+        # Not under the lock: patching imports, and another thread may register while it is imported.
+        try:
+            self.on_register()
+        except DraftExtError:
+            del self._entries[backend.name]
+            raise
+
+    def check_open(self, what: str, *, where: str) -> None:
+        """Refuse *what*, asked in *where*, once the window is closed.
+
+        Raises:
+            LateRegistrationError: server arguments were already parsed or built in this process.
+        """
+        if self.closed_at:
+            raise LateRegistrationError(
+                f"{what} too late to have an effect",
+                where=where,
+                found=f"server arguments were already parsed or built at {self.closed_at}",
+                remedy=f"do it before, or name the backend in {settings.BACKENDS}",
+            )
 
     def ask(self, request: settings.BackendRequest) -> None:
         """Note a name that the environment asks for."""
@@ -130,12 +142,14 @@ class Registry:
             RegistrationError: nobody provides the name.
             BackendError: its reference does not import, or leads to something else than a backend.
         """
-        with self._lock:
-            if name not in self._entries:
-                request = self._requests[name]
-                reference = request.reference or self._reference(request, stock)
-                self._entries[name] = Entry(backend=_declared(request, reference), where=request.where)
-            backend = self._entries[name].backend
+        if name not in self._entries:
+            request = self._requests[name]
+            reference = request.reference or self._reference(request, stock)
+            # Not under the lock: this imports a provider, and another thread may import it and register from it.
+            declared = _declared(request, reference)
+            with self._lock:
+                self._entries.setdefault(name, Entry(backend=declared, where=request.where))
+        backend = self._entries[name].backend
         if name in stock.general and backend.attention != STOCK + name:
             raise RegistrationError(
                 f"{name!r} is a general backend of this SGLang release itself and is never replaced",
@@ -145,19 +159,19 @@ class Registry:
             )
         return backend
 
-    def adopt(self, backend: DraftBackend, *, where: str) -> None:
-        """Repeat a registration of the parent process; one that this process has already is left alone."""
+    def inherit(self, entry: Entry) -> None:
+        """Repeat a registration of the parent process, unless this process has one of that name."""
         with self._lock:
-            if backend.name in self:
+            if entry.backend.name in self:
                 return
-            self._entries[backend.name] = Entry(backend=backend, where=where)
-            if self.on_register:
-                self.on_register()
+            self._entries[entry.backend.name] = replace(entry, inherited=True)
+        self.on_register()
 
-    def entries(self) -> dict[str, Entry]:
-        """The backends that are declared or resolved, by name."""
+    @property
+    def registered(self) -> tuple[Entry, ...]:
+        """What was registered by a program: another process has to be told, while it reads the environment itself."""
         with self._lock:
-            return dict(self._entries)
+            return tuple(entry for name, entry in self._entries.items() if name not in self._requests)
 
     def _reference(self, request: settings.BackendRequest, stock: StockNames) -> str:
         """Who provides a bare name: one installed entry point, else stock's general registry."""
@@ -215,7 +229,7 @@ def _declared(request: settings.BackendRequest, reference: str) -> DraftBackend:
     return DraftBackend(name=request.name, attention=reference)
 
 
-_INSIDE = ("sglang_draft_ext", "wrapt", "sglang", "importlib", "runpy")
+_INSIDE = ("sglang_draft_ext", "wrapt", "sglang", "importlib", "runpy", "contextlib")
 
 
 def call_site() -> str:
@@ -240,4 +254,9 @@ def register(backend: DraftBackend) -> None:
         LateRegistrationError: server arguments were already parsed or built in this process.
         RegistrationError: the name is taken, or is a stock draft backend.
     """
-    registry.register(backend, where=f"register() at {call_site()}")
+    where = f"register() at {call_site()}"
+    with _finder.not_swallowed():
+        _startup.run()
+        if "sglang" in sys.modules:  # imported before this package could wait for it
+            _startup.FINDER.find_spec("sglang")
+        registry.register(backend, where=where)

@@ -28,6 +28,12 @@ class BackendRequest:
     where: str
 
 
+def variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of this package in *environ* (default: this process's)."""
+    environ = os.environ if environ is None else environ
+    return {name: value for name, value in environ.items() if name.startswith(PREFIX)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What the environment asks for."""
@@ -43,8 +49,8 @@ class Settings:
         Raises:
             SettingsError: a variable is malformed.
         """
-        environ = os.environ if environ is None else environ
-        unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in KNOWN)
+        environ = variables(environ)
+        unknown = sorted(name for name in environ if name not in KNOWN)
         return cls(
             backends=parse_backends(environ.get(BACKENDS, "")),
             select=environ.get(SELECT, "").strip(),

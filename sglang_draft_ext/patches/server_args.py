@@ -13,11 +13,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from sglang_draft_ext import build, hooks, launch, selection
+from sglang_draft_ext import guard, hooks, launch, selection
 from sglang_draft_ext.carried import Carried
 from sglang_draft_ext.errors import DraftExtError, SelectionError
 from sglang_draft_ext.launch import FIELD, FLAG, ROLE_FIELDS, ROLE_FLAGS
-from sglang_draft_ext.registry import call_site, registry
 from sglang_draft_ext.selection import ROLES, Role
 
 logger = logging.getLogger("sglang_draft_ext")
@@ -77,10 +76,12 @@ def from_cli_args(
         values[FIELD] = text
     token = launch.pending.set(text)
     try:
-        _close()
+        guard.close()
         names, sources = launch.asked(text)
         if names and not (launch.uniform(names) and hasattr(cls, FIELD)):
+            hooks.activation.select(", ".join(dict.fromkeys(sources.values())))
             launch.check_names(names, sources, values.get("speculative_algorithm"))
+            guard.checkpoint()
         return wrapped(argparse.Namespace(**values))
     except SelectionError as error:
         # argparse's manners, where there is a parser; a program gets the exception.
@@ -96,8 +97,11 @@ def resolution(
 ) -> Any:
     """Wrapper of ``ServerArgs.resolve_once()``, or of ``__post_init__()`` where arguments are resolved there."""
     if getattr(server_args, "_draft_ext", None) is not None:
+        guard.checkpoint()
         return wrapped(*args, **kwargs)
-    _close()
+    if hooks.is_placeholder(server_args):
+        return wrapped(*args, **kwargs)
+    guard.close()
     has_flag = hasattr(server_args, FIELD)
     names, sources = launch.asked(getattr(server_args, FIELD, None) or launch.pending.get())
     value = launch.flag_value(None, names)
@@ -107,16 +111,11 @@ def resolution(
     for_stock = has_flag and (not names or launch.uniform(names) is not None)
     if not for_stock and names:
         hooks.activation.select(", ".join(dict.fromkeys(sources.values())))
+        guard.checkpoint()
     result = wrapped(*args, **kwargs)
     if hooks.activation.purposes:
         _check(server_args, {} if for_stock else names, sources)
     return result
-
-
-def _close() -> None:
-    registry.close(call_site())
-    for name in registry.names:
-        build.declared(name)
 
 
 def _check(server_args: Any, names: dict[Role, str], sources: dict[Role, str]) -> None:

@@ -41,7 +41,8 @@ def server_args(*, draft=None, selection=None, mode="prefill", target=("triton",
     if HAS_DRAFT_FLAG:
         setattr(made, FIELD, str(selection) if selection else draft)
     if selection:
-        made._draft_ext = Carried((), Plan(selection=selection, sources=dict.fromkeys(ROLES, "here")))
+        plan = Plan(selection=selection, sources=dict.fromkeys(ROLES, "here"))
+        made._draft_ext = Carried(entries=(), registered={}, plan=plan)
     return made
 
 

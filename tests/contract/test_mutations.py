@@ -138,6 +138,14 @@ CHANGES = [
     (hooks.DRAFT_UTILS, f"{FACTORY}.create_draft_extend_backend", renamed, ANY),
     (hooks.DRAFT_UTILS, f"{FACTORY}._create_triton_decode_backend", backends_instead_of_pairs, ANY),
     (hooks.DRAFT_UTILS, f"{FACTORY}._create_triton_prefill_backend", backends_instead_of_pairs, ANY),
+    (hooks.CHOICES, "add_attention_backend_choices", renamed, ANY),
+    (hooks.CHOICES, "add_draft_attention_backend_choices", renamed, ANY),
+    (hooks.SCHEDULER, "Scheduler.__init__", renamed, ANY),
+    (hooks.SCHEDULER, "Scheduler.__init__", without("server_args"), ANY),
+    (hooks.DETOKENIZER, "DetokenizerManager.__init__", renamed, ANY),
+    (hooks.DATA_PARALLEL, "DataParallelController.__init__", renamed, ANY),
+    (hooks.MULTI_TOKENIZER, "TokenizerWorker.__init__", renamed, ANY),
+    (hooks.MODEL_RUNNER, "ModelRunner.init_torch_distributed", renamed, ANY),
     (hooks.BACKEND_SETUP, "resolve_attention_backend_strs", renamed, SELECTION),
     (hooks.BACKEND_SETUP, "resolve_attention_backend_strs", without("model_runner"), SELECTION),
     (hooks.HYBRID, "HybridAttnBackend._select_backend", renamed, SELECTION),
@@ -151,12 +159,22 @@ CHANGES = [
 ]
 
 # A module that is somewhere else: the first hook of the point in it speaks for it.
+HELPERS = ("add_attention_backend_choices", "add_draft_attention_backend_choices")
 MOVES = [
-    (hooks.SERVER_ARGS, {"ServerArgs.resolve_once": ANY}),
+    (hooks.SERVER_ARGS, {"ServerArgs.resolve_once": ANY, **dict.fromkeys(HELPERS, ANY)}),
     (
         hooks.CHOICES,
-        {"ATTENTION_BACKEND_CHOICES": BACKENDS, "DRAFT_ATTENTION_BACKEND_CHOICES": DFLASH},
+        {
+            "ATTENTION_BACKEND_CHOICES": BACKENDS,
+            "DRAFT_ATTENTION_BACKEND_CHOICES": DFLASH,
+            **dict.fromkeys(HELPERS, ANY),
+        },
     ),
+    (hooks.SCHEDULER, {"Scheduler.__init__": ANY}),
+    (hooks.DETOKENIZER, {"DetokenizerManager.__init__": ANY}),
+    (hooks.DATA_PARALLEL, {"DataParallelController.__init__": ANY}),
+    (hooks.MULTI_TOKENIZER, {"TokenizerWorker.__init__": ANY}),
+    (hooks.MODEL_RUNNER, {"ModelRunner.init_torch_distributed": ANY}),
     (hooks.ATTENTION_REGISTRY, {"ATTENTION_BACKENDS": BACKENDS}),
     (hooks.DRAFT_UTILS, {f"{FACTORY}._create_backend": ANY}),
     (hooks.BACKEND_SETUP, {"resolve_attention_backend_strs": SELECTION}),

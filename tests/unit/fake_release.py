@@ -17,6 +17,8 @@ FILES = {
     "srt/arg_groups/choices.py": """
         ATTENTION_BACKEND_CHOICES = ["triton", "torch_native", "wave"]
         DRAFT_ATTENTION_BACKEND_CHOICES = ["triton", "flashinfer"]
+        add_attention_backend_choices = ATTENTION_BACKEND_CHOICES.extend
+        add_draft_attention_backend_choices = DRAFT_ATTENTION_BACKEND_CHOICES.extend
     """,
     "srt/arg_groups/overrides.py": """
         def resolved_view(server_args):
@@ -33,9 +35,13 @@ FILES = {
                 server_args.speculative_draft_attention_backend = "flashinfer"
     """,
     "srt/server_args.py": """
+        import argparse
+
         from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES, DRAFT_ATTENTION_BACKEND_CHOICES
+        from sglang.srt.arg_groups.choices import add_attention_backend_choices, add_draft_attention_backend_choices
 
         class ServerArgs:
+            model_path = "tiny"
             speculative_algorithm = None
             speculative_draft_attention_backend = None
             prefill_attention_backend = None
@@ -65,7 +71,54 @@ FILES = {
 
             def resolve_once(self):
                 self._resolved = True
+
+        def prepare_server_args(argv):
+            parser = argparse.ArgumentParser()
+            ServerArgs.add_cli_args(parser)
+            return ServerArgs.from_cli_args(parser.parse_args(argv))
     """,
+    "srt/entrypoints/__init__.py": "",
+    "srt/entrypoints/engine.py": """
+        from sglang.srt.plugins import load_plugins
+        from sglang.srt.server_args import ServerArgs
+
+        class Engine:
+            def __init__(self, **kwargs):
+                load_plugins()
+                self.server_args = ServerArgs(**kwargs)
+                self.server_args.resolve_once()
+    """,
+    "srt/plugins/__init__.py": """
+        from importlib.metadata import entry_points
+
+        def load_plugins():
+            for point in entry_points(group="sglang.srt.plugins"):
+                try:
+                    point.load()()
+                except Exception as error:
+                    print("swallowed", type(error).__name__)
+    """,
+    "srt/managers/__init__.py": "",
+    **{
+        f"srt/managers/{module}.py": f"""
+        class {owner}:
+            def __init__(self, server_args, port_args):
+                print("{owner} begins", flush=True)
+
+        def run_process(server_args):
+            try:
+                {owner}(server_args, None)
+            except Exception as error:
+                print(type(error).__name__, error)
+                raise SystemExit(3)
+    """
+        for module, owner in {
+            "scheduler": "Scheduler",
+            "detokenizer_manager": "DetokenizerManager",
+            "data_parallel_controller": "DataParallelController",
+            "multi_tokenizer_mixin": "TokenizerWorker",
+        }.items()
+    },
     "srt/layers/__init__.py": "",
     "srt/layers/attention/__init__.py": "",
     "srt/layers/attention/base_attn_backend.py": """
@@ -91,6 +144,18 @@ FILES = {
                 return self.decode_backend if forward_mode.name == "DECODE" else self.prefill_backend
     """,
     "srt/model_executor/__init__.py": "",
+    "srt/model_executor/model_runner.py": """
+        from sglang.srt.model_executor.model_runner_components.attention_backend_setup import resolve_attention_backend_strs
+
+        class ModelRunner:
+            is_draft_worker = False
+
+            def __init__(self, server_args):
+                self.server_args = server_args
+
+            def init_torch_distributed(self):
+                pass
+    """,
     "srt/model_executor/model_runner_components/__init__.py": "",
     "srt/model_executor/model_runner_components/attention_backend_setup.py": """
         def resolve_attention_backend_strs(*, model_runner):

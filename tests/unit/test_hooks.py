@@ -146,7 +146,7 @@ def test_children_repeat_what_a_program_registered(release):
     server_args = ServerArgs()
     server_args.resolve_once()
     child = "import pickle, sys; pickle.loads(sys.stdin.buffer.read());" \\
-        "from sglang_draft_ext.registry import registry; print(registry.entries())"
+        "from sglang_draft_ext.registry import registry; print(registry.registered)"
     print(subprocess.run([sys.executable, "-c", child], input=pickle.dumps(server_args), stdout=subprocess.PIPE).stdout.decode())
     """
     out = run(release, code)
@@ -266,7 +266,7 @@ CHOICES = "srt/arg_groups/choices.py"
             {"srt/layers/attention/attention_registry.py": ("ATTENTION_BACKENDS", "BACKENDS")},
             "attention_registry:ATTENTION_BACKENDS",
         ),
-        ({CHOICES: ('["triton", "torch_native", "wave"]', '("triton", "torch_native")')}, "choices:ATTENTION_BACKEND_CHOICES"),
+        ({CHOICES: ('["triton", "torch_native", "wave"]', 'list(("triton",))')}, "choices:ATTENTION_BACKEND_CHOICES"),
         ({"srt/layers/attention/attention_registry.py": None}, "attention_registry:ATTENTION_BACKENDS"),
         (
             {"srt/server_args.py": ("def resolve_once(self)", 'def __post_init__(self):\n        ""\n\n    def renamed(self)')},
@@ -311,7 +311,7 @@ def test_the_whole_table_is_verified_before_the_first_patch(tmp_path):
             "draft_worker_common:resolve_draft_worker_attention_backend",
         ),
         (
-            {CHOICES: ('["triton", "flashinfer"]', '("triton", "flashinfer")')},
+            {CHOICES: ('["triton", "flashinfer"]', 'list(("triton", "flashinfer"))')},
             "choices:DRAFT_ATTENTION_BACKEND_CHOICES",
         ),
     ],

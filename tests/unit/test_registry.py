@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from sglang_draft_ext import BackendError, DraftBackend, LateRegistrationError, RegistrationError
-from sglang_draft_ext.registry import ENTRY_POINTS, Registry, StockNames
+from sglang_draft_ext.registry import ENTRY_POINTS, Entry, Registry, StockNames
 from sglang_draft_ext.settings import parse_backends
 
 pytestmark = pytest.mark.unit
@@ -155,10 +155,10 @@ def test_a_registration_that_the_release_refuses_is_undone():
     assert registry.names == ()
 
 
-def test_a_child_adopts_what_it_does_not_have():
+def test_a_child_inherits_what_it_does_not_have():
     registry = asked("wave")
-    registry.adopt(DraftBackend(name="wave", attention="stock:wave"), where="parent")
-    registry.adopt(ACCEL, where="parent")
+    registry.inherit(Entry(backend=DraftBackend(name="wave", attention="stock:wave"), where="parent"))
+    registry.inherit(Entry(backend=ACCEL, where="parent"))
     assert registry.names == ("wave", "accel")
     assert registry.where("wave").startswith("SGLANG_DRAFT_EXT_BACKENDS")
     assert registry.where("accel") == "parent"

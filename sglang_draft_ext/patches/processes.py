@@ -1,0 +1,54 @@
+"""Why: a child that was asked for something else than its parent would serve another draft, or none, and nobody would know.
+How: the classes whose construction begins a child's work (scheduler, data-parallel controller, detokenizer, tokenizer worker)
+get a wrapped constructor that compares first. Not the functions that the children run: those are pickled by name.
+Upstream: no equivalent; stock reports to the parent what these constructors raise.
+Delete when: never needed by itself; it goes with the rest."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from sglang_draft_ext import build, guard
+from sglang_draft_ext.errors import DraftExtError
+from sglang_draft_ext.registry import registry
+
+logger = logging.getLogger("sglang_draft_ext")
+
+
+def begin(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wrapper of a constructor ``(server_args, port_args, …)``."""
+    guard.agree(args[0] if args else kwargs["server_args"], who=type(instance).__name__)
+    guard.close()
+    return wrapped(*args, **kwargs)
+
+
+def begin_scheduler(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Wrapper of ``Scheduler.__init__``: a factory that cannot be imported is told before a model is loaded."""
+
+    def load_and_begin(*args: Any, **kwargs: Any) -> Any:
+        for name in registry.names:
+            build.load_factories(name)
+        return wrapped(*args, **kwargs)
+
+    return begin(load_and_begin, instance, args, kwargs)
+
+
+def begin_tokenizer(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Wrapper of ``TokenizerWorker.__init__``: alone among them, its parent starts it again, for ever, when it fails."""
+    try:
+        return begin(wrapped, instance, args, kwargs)
+    except DraftExtError as error:
+        logger.error("%s", error)
+        parent = multiprocessing.parent_process()
+        if parent is not None and parent.pid is not None:
+            os.kill(parent.pid, signal.SIGQUIT)  # as stock's other children do
+        raise

@@ -1,0 +1,145 @@
+"""Servers of many processes: the split draft is the same in all of them, and one that was asked for something else stops all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from _environment import CACHE
+from _server import Server, _end_group, _free_port, speculative
+
+SPLIT = "prefill=triton,decode=torch_native"
+BIND = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}  # a core for each rank
+ASKING = {"SGLANG_DRAFT_EXT_BACKENDS": "torch_native", **BIND}
+WAYS = {"tensor parallel": ("--tp-size", "2"), "data parallel": ("--dp-size", "2")}
+SAID = "A process of the server was asked for something else than the one that started it"
+# As if a child were started by another environment; the parent has done its part by then.
+CHANGED = """
+import os, sys
+if "spawn_main" in " ".join(sys.orig_argv):
+    os.environ["SGLANG_DRAFT_EXT_BACKENDS"] = "flex_attention"
+"""
+HIDDEN = """
+import sys
+if "spawn_main" in " ".join(sys.orig_argv):
+    class Hide:
+        def find_spec(self, name, path=None, target=None):
+            if name == "e2e_provider":
+                raise ModuleNotFoundError("hidden", name=name)
+    sys.meta_path.insert(0, Hide())
+"""
+PROVIDER = """
+from sglang_draft_ext import DraftBackend
+BACKEND = DraftBackend(name="torch_native", attention="stock:torch_native")
+"""
+
+
+@pytest.fixture(scope="session")
+def alone(servers):
+    """The same draft in a server whose model runs in one process."""
+    return servers.see(*speculative(1, SPLIT), extended=True, env=ASKING)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_processes_draft_alike(servers, alone, way):
+    seen = servers.see(*speculative(1, SPLIT), *WAYS[way], extended=True, env=ASKING)
+    assert seen.tokens == alone.tokens == servers.expected
+    assert seen.accept_lengths == alone.accept_lengths
+    assert "torch_native: built MultiStepDraftBackend for draft decode" in seen.log
+    assert SPLIT.replace(",", ",extend=triton,") in seen.log
+
+
+@contextmanager
+def started(server: Server) -> Iterator[subprocess.Popen]:
+    """Start a server without waiting until it is ready."""
+    server.log_file.parent.mkdir(parents=True, exist_ok=True)
+    with open(server.log_file, "wb") as log:
+        process = subprocess.Popen(
+            server.command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=server.environment,
+            cwd=server.log_file.parent,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        _end_group(process, patience=10)
+
+
+def assert_ends_by_itself(process: subprocess.Popen, server: Server) -> None:
+    """It ends with an error, within its time, and leaves no process behind."""
+    assert process.wait(timeout=240) != 0
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, 0)
+        # Children that were told to end may take a moment.
+        subprocess.run(["sleep", "5"], check=True)
+        os.killpg(process.pid, 0)
+        raise AssertionError(f"processes are left; {server.log[-3000:]}")
+
+
+def server_of(servers, name, *flags, env):
+    log = CACHE / "logs" / "e2e" / f"agreement-{name}.log"
+    return Server(servers.python(extended=True), servers.model, log, *speculative(1, SPLIT), *flags, env=env)
+
+
+@pytest.mark.parametrize(
+    ("way", "asked", "start", "difference"),
+    [
+        ("tensor parallel", "torch_native", CHANGED, "draft backend 'torch_native': nothing here"),
+        (
+            "data parallel",
+            "torch_native=e2e_provider:BACKEND",
+            HIDDEN,
+            "draft backend 'torch_native': 'e2e_provider:BACKEND' cannot be imported here",
+        ),
+    ],
+    ids=["tensor parallel, environment changed", "data parallel, provider hidden"],
+)
+def test_a_child_that_differs_stops_the_launch(servers, tmp_path, way, asked, start, difference):
+    (tmp_path / "sitecustomize.py").write_text(start)
+    (tmp_path / "e2e_provider.py").write_text(PROVIDER)
+    env = {**BIND, "SGLANG_DRAFT_EXT_BACKENDS": asked, "PYTHONPATH": str(tmp_path)}
+    server = server_of(servers, way.replace(" ", "-"), *WAYS[way], env=env)
+    with started(server) as process:
+        assert_ends_by_itself(process, server)
+    assert SAID in server.log
+    assert difference in server.log
+    assert "Load weight" not in server.log
+
+
+def nodes(servers, name, second_env):
+    """The launches on the two nodes of one server."""
+    address = f"127.0.0.1:{_free_port()}"
+    for rank, env in enumerate((ASKING, second_env)):
+        flags = ("--tp-size", "2", "--nnodes", "2", "--dist-init-addr", address, "--node-rank", str(rank))
+        yield server_of(servers, f"{name}-{rank}", *flags, env=env)
+
+
+def test_two_nodes_draft_alike(servers, alone):
+    first, second = nodes(servers, "nodes", ASKING)
+    with started(second), first:
+        answers = first.generate([servers.prompt], len(servers.expected[0]))
+        answers += first.generate(servers.prompts, len(servers.expected[0]))
+    assert [answer.tokens for answer in answers] == alone.tokens
+    assert [answer.accept_length for answer in answers] == alone.accept_lengths
+    for node in (first, second):
+        assert "torch_native: built MultiStepDraftBackend for draft decode" in node.log
+
+
+def test_a_node_that_differs_stops_both(servers):
+    more = {**ASKING, "SGLANG_DRAFT_EXT_BACKENDS": "torch_native,flex_attention"}
+    first, second = nodes(servers, "different", more)
+    with started(first) as one, started(second) as other:
+        assert_ends_by_itself(one, first)
+        assert_ends_by_itself(other, second)
+    assert "draft backend 'flex_attention': nothing here, DraftBackend(" in first.log
+    assert "nothing on rank 0" in second.log
+    for node in (first, second):
+        assert "The ranks of the server were asked for different things" in node.log
+        assert "Load weight" not in node.log
