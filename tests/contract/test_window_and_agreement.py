@@ -26,7 +26,7 @@ CONFIG = {
     "max_position_embeddings": 128, "torch_dtype": "float32",
 }  # fmt: skip
 PRELUDE = """
-import argparse, os, pickle, runpy, sys
+import argparse, importlib, os, pickle, runpy, sys
 import sglang_draft_ext
 from sglang_draft_ext import DraftBackend, LateRegistrationError
 
@@ -81,7 +81,7 @@ ROUTES = {
         sglang.launch_server.run_server = stop
         from sglang.cli.main import main
         # Whether the model is an image model is not asked of the model hub here.
-        vars(sys.modules["sglang.cli.serve"]).update(get_is_diffusion_model=lambda *_, **__: False)
+        vars(importlib.import_module("sglang.cli.serve")).update(get_is_diffusion_model=lambda *_, **__: False)
         sys.argv = ["sglang", "serve", *ARGUMENTS]
         attempt(main)
     """,
