@@ -141,24 +141,23 @@ def agree_with_ranks(store: Any, rank: int, size: int, *, selection: str) -> Non
     # The variable is one way to ask for the selection, and another node may use another.
     mine.pop(settings.SELECT, None)
     store.set(_key("asked", rank), json.dumps(mine))
-    found = []
+    with suppress(RuntimeError):
+        store.wait([_key("asked", other) for other in range(size)], PATIENCE)
+    answered = [other for other in range(size) if store.check([_key("asked", other)])]
+    differences = []
     for other in range(size):
-        try:
-            store.wait([_key("asked", other)], PATIENCE)
-            theirs = json.loads(store.get(_key("asked", other)))
-        except RuntimeError:
-            theirs = {}
-        found.append(difference(mine, theirs, other=f"on rank {other}"))
+        theirs = json.loads(store.get(_key("asked", other))) if other in answered else {}
+        differences.append(difference(mine, theirs, other=f"on rank {other}"))
     store.set(_key("compared", rank), "")
-    found = [*filter(None, found)]
+    found = "; ".join(filter(None, differences))
     if found:
         # The rank that keeps the store ends last.
         with suppress(RuntimeError):
-            store.wait([_key("compared", other) for other in range(size)], PATIENCE)
+            store.wait([_key("compared", other) for other in answered], PATIENCE)
         raise AgreementError(
             "The ranks of the server were asked for different things",
             where=f"rank {rank}",
-            found="; ".join(found),
+            found=found,
             remedy=f"launch every node with the same {settings.PREFIX}* variables, packages and selection",
         )
 

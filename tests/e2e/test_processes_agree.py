@@ -83,9 +83,10 @@ def assert_ends_by_itself(process: subprocess.Popen, server: Server) -> None:
         raise AssertionError(f"processes are left; {server.log[-3000:]}")
 
 
-def server_of(servers, name, *flags, env):
+def server_of(servers, name, *flags, env, extended=True, draft=SPLIT):
     log = CACHE / "logs" / "e2e" / f"agreement-{name}.log"
-    return Server(servers.python(extended=True), servers.model, log, *speculative(1, SPLIT), *flags, env=env)
+    python = servers.python(extended=extended)
+    return Server(python, servers.model, log, *speculative(1, draft), *flags, env=env)
 
 
 @pytest.mark.parametrize(
@@ -113,16 +114,16 @@ def test_a_child_that_differs_stops_the_launch(servers, tmp_path, way, asked, st
     assert "Load weight" not in server.log
 
 
-def nodes(servers, name, second_env):
-    """The launches on the two nodes of one server."""
+def nodes(servers, name, **second):
+    """The launches on the two nodes of one server; *second*: what is different on the second."""
     address = f"127.0.0.1:{_free_port()}"
-    for rank, env in enumerate((ASKING, second_env)):
+    for rank, different in enumerate(({}, second)):
         flags = ("--tp-size", "2", "--nnodes", "2", "--dist-init-addr", address, "--node-rank", str(rank))
-        yield server_of(servers, f"{name}-{rank}", *flags, env=env)
+        yield server_of(servers, f"{name}-{rank}", *flags, **{"env": ASKING, **different})
 
 
 def test_two_nodes_draft_alike(servers, alone):
-    first, second = nodes(servers, "nodes", ASKING)
+    first, second = nodes(servers, "nodes")
     with started(second), first:
         answers = first.generate([servers.prompt], len(servers.expected[0]))
         answers += first.generate(servers.prompts, len(servers.expected[0]))
@@ -134,7 +135,7 @@ def test_two_nodes_draft_alike(servers, alone):
 
 def test_a_node_that_differs_stops_both(servers):
     more = {**ASKING, "SGLANG_DRAFT_EXT_BACKENDS": "torch_native,flex_attention"}
-    first, second = nodes(servers, "different", more)
+    first, second = nodes(servers, "different", env=more)
     with started(first) as one, started(second) as other:
         assert_ends_by_itself(one, first)
         assert_ends_by_itself(other, second)
@@ -143,3 +144,14 @@ def test_a_node_that_differs_stops_both(servers):
     for node in (first, second):
         assert "The ranks of the server were asked for different things" in node.log
         assert "Load weight" not in node.log
+
+
+def test_a_node_without_the_package_stops_both(servers):
+    """Its rank never answers; stock ends it when the other has left."""
+    first, second = nodes(servers, "without", env=BIND, extended=False, draft="triton")
+    with started(first) as one, started(second) as other:
+        assert_ends_by_itself(one, first)
+        assert_ends_by_itself(other, second)
+    assert "draft backend 'torch_native': DraftBackend(" in first.log
+    assert "nothing on rank 1" in first.log
+    assert "Load weight" not in first.log

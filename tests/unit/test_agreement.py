@@ -220,6 +220,8 @@ RANKS = """
                 self.changed.notify_all()
         def get(self, key):
             return self.content[key]
+        def check(self, keys):
+            return {*keys} <= {*self.content}
         def wait(self, keys, timeout):
             with self.changed:
                 if not self.changed.wait_for(lambda: {*keys} <= {*self.content}, timeout.total_seconds()):
