@@ -212,7 +212,10 @@ try:
 except sglang_draft_ext.BackendError as error:
     print(error.problem)
 """
-    assert said(release, code, **environ) == "swallowed BackendError\n7 is not a DraftBackend\n"
+    # Where this package is installed, its own plugin repeats the refusal, and that is swallowed, too.
+    *swallowed, raised = said(release, code, **environ).splitlines()
+    assert {*swallowed} == {"swallowed BackendError"}
+    assert raised == "7 is not a DraftBackend"
 
 
 def test_a_program_that_handles_the_error_itself_goes_on(release):
