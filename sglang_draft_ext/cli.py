@@ -44,6 +44,8 @@ def _doctor(*, as_json: bool) -> int:
     for backend in report.backends:
         built = f"attention {backend.attention}, decode {backend.decode}"
         print(f"  draft backend {backend.name}: {backend.error or built}")
+    for mismatch in report.refused:
+        print(f"  asked for, and refused: {mismatch}")
     for name in report.unknown_variables:
         print(f"  unknown variable {name}")
     if report.error:

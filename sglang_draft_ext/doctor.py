@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 
 from sglang_draft_ext import __version__, _startup, hooks
 from sglang_draft_ext.errors import DraftExtError
-from sglang_draft_ext.hook import Point, mismatches
+from sglang_draft_ext.hook import Point, Purpose, mismatches
 from sglang_draft_ext.registry import Registry
-from sglang_draft_ext.settings import Settings
+from sglang_draft_ext.selection import parse
+from sglang_draft_ext.settings import SELECT, Settings
 from sglang_draft_ext.surface import Surface
 
 
@@ -46,15 +47,13 @@ class Report:
     unknown_variables: tuple[str, ...]
     points: tuple[PointState, ...]
     backends: tuple[BackendState, ...]
+    refused: tuple[str, ...]
     error: str | None
 
     @property
     def ok(self) -> bool:
         """Whether nothing that is asked for would be refused."""
-        needed = {point.name for point in hooks.POINTS if point.algorithms is None}
-        broken = any(state.mismatches for state in self.points if state.point in needed)
-        wanted = bool(self.backends)
-        return not (self.error or (wanted and broken) or any(backend.error for backend in self.backends))
+        return not (self.error or self.refused or any(backend.error for backend in self.backends))
 
     def as_json(self) -> dict[str, object]:
         return {**asdict(self), "ok": self.ok}
@@ -62,13 +61,17 @@ class Report:
 
 def examine() -> Report:
     """Look at this interpreter's SGLang and at this environment."""
-    spec = find_spec("sglang")
+    # Not by `importlib.util.find_spec`, which would ask this package's own finder, and so activate the hooks.
+    others = (finder for finder in sys.meta_path if finder is not _startup.FINDER)
+    spec = next(filter(None, (finder.find_spec("sglang", None) for finder in others)), None)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     surface = Surface(folders, _version()) if folders else None
     error = None
     settings = Settings()
     try:
         settings = Settings.from_environment()
+        if settings.select:
+            parse(settings.select, where=SELECT)
     except DraftExtError as problem:
         error = str(problem)
     if surface is None:
@@ -81,8 +84,14 @@ def examine() -> Report:
         unknown_variables=settings.unknown,
         points=tuple(_point(point, surface) for point in hooks.POINTS) if surface else (),
         backends=_backends(settings, surface) if surface else (),
+        refused=tuple(map(str, hooks.verify(surface, _purposes(settings)))) if surface else (),
         error=error,
     )
+
+
+def _purposes(settings: Settings) -> tuple[Purpose, ...]:
+    asked: dict[Purpose, object] = {"backends": settings.backends, "selection": settings.select}
+    return tuple(purpose for purpose, what in asked.items() if what)
 
 
 def _point(point: Point, surface: Surface) -> PointState:
