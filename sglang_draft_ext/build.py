@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from sglang_draft_ext import hooks
+from sglang_draft_ext import hooks, points
 from sglang_draft_ext.backend import STOCK, DraftBackend, load_reference
 from sglang_draft_ext.errors import BackendError
 from sglang_draft_ext.registry import registry
@@ -15,12 +15,12 @@ logger = logging.getLogger("sglang_draft_ext")
 
 def is_stock_general(name: str) -> bool:
     """Whether *name* is a general backend of this release itself."""
-    return name in hooks.stock_names(hooks.activation.surface).general
+    return name in points.stock_names(hooks.activation.surface).general
 
 
 def declared(name: str) -> DraftBackend:
     """The declaration of an extra name, importing its provider when first asked."""
-    return registry.resolve(name, hooks.stock_names(hooks.activation.surface))
+    return registry.resolve(name, points.stock_names(hooks.activation.surface))
 
 
 def build_attention(name: str, runner: Any) -> Any:
@@ -129,7 +129,7 @@ def _attention(backend: DraftBackend, runner: Any) -> Any:
 
 def _stock_general(name: str, runner: Any) -> Any:
     """Stock's own backend; before there was a registry, a method of ModelRunner knew the names."""
-    if hooks.activation.surface.source(hooks.ATTENTION_REGISTRY) is None:
+    if hooks.activation.surface.source(points.ATTENTION_REGISTRY) is None:
         return runner._get_attention_backend_from_str(name)
     from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from sglang_draft_ext import __version__, _startup, hooks
+from sglang_draft_ext import __version__, _startup, points
 from sglang_draft_ext.errors import DraftExtError
 from sglang_draft_ext.hook import Point, Purpose, mismatches
 from sglang_draft_ext.registry import Registry
@@ -82,9 +82,9 @@ def examine() -> Report:
         sglang=surface.version if surface else None,
         path=os.fspath(folders[0]) if folders else None,
         unknown_variables=settings.unknown,
-        points=tuple(_point(point, surface) for point in hooks.POINTS) if surface else (),
+        points=tuple(_point(point, surface) for point in points.POINTS) if surface else (),
         backends=_backends(settings, surface) if surface else (),
-        refused=tuple(map(str, hooks.verify(surface, _purposes(settings)))) if surface else (),
+        refused=tuple(map(str, points.verify(surface, _purposes(settings)))) if surface else (),
         error=error,
     )
 
@@ -104,7 +104,7 @@ def _point(point: Point, surface: Surface) -> PointState:
 
 
 def _backends(settings: Settings, surface: Surface) -> tuple[BackendState, ...]:
-    stock = hooks.stock_names(surface)
+    stock = points.stock_names(surface)
     states = []
     for request in settings.backends:
         # A registry each: one bad name must not hide what is wrong with the next.

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from sglang_draft_ext import __version__, _finder, build, hooks, settings
+from sglang_draft_ext import __version__, _finder, build, hooks, points, settings
 from sglang_draft_ext.errors import AgreementError, DraftExtError, LateRegistrationError
 from sglang_draft_ext.registry import call_site, registry
 
@@ -75,7 +75,7 @@ def _check_choices() -> None:
     if not registry.closed_at:
         return
     for hook in hooks.activation.applied:
-        if hook.edit != hooks.EXTEND_CHOICES:
+        if hook.edit != points.EXTEND_CHOICES:
             continue
         choices = getattr(sys.modules[hook.module], hook.attribute)
         names = tuple(name for name in choices if name not in registry)

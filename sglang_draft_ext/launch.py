@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from sglang_draft_ext import build, hooks, selection
+from sglang_draft_ext import build, hooks, points, selection
 from sglang_draft_ext.errors import BackendError, SelectionError
 from sglang_draft_ext.registry import registry
 from sglang_draft_ext.selection import ROLES, Role, Selection
@@ -95,9 +95,9 @@ def _able() -> dict[Role, tuple[str, ...]]:
     """Every name that can do a role: the general registry holds the draft's prefill, the two maps the others."""
     surface = hooks.activation.surface
     stock: dict[Role, tuple[str, ...]] = {
-        "prefill": hooks.stock_names(surface).general,
-        "extend": hooks.map_names(surface, "extend"),
-        "decode": hooks.map_names(surface, "decode"),
+        "prefill": points.stock_names(surface).general,
+        "extend": points.map_names(surface, "extend"),
+        "decode": points.map_names(surface, "decode"),
     }
     return {role: tuple(dict.fromkeys((*names, *registry.names))) for role, names in stock.items()}
 
@@ -206,7 +206,7 @@ def _check_worker(config: Any, chosen: Selection) -> None:
             found=str(chosen),
             remedy="set --disable-overlap-schedule",
         )
-    first_worker = hooks.activation.surface.source(hooks.EAGLE_WORKER) and config.disable_overlap_schedule
+    first_worker = hooks.activation.surface.source(points.EAGLE_WORKER) and config.disable_overlap_schedule
     extends = config.speculative_algorithm in MULTI_STEP and chosen.extend in registry
     if first_worker and extends and build.declared(chosen.extend).decode is None:
         # Seen with torch_native: that worker's batch does not say how long the prefix is that an extend reads.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import SimpleNamespace
 
-from sglang_draft_ext import hooks, launch
+from sglang_draft_ext import hooks, launch, points
 from sglang_draft_ext.carried import Carried
 from sglang_draft_ext.launch import FIELD, Plan
 from sglang_draft_ext.selection import ROLES, Selection
@@ -13,11 +13,11 @@ from sglang_draft_ext.selection import ROLES, Selection
 SURFACE = hooks.activation.surface
 HAS_DRAFT_FLAG = bool(
     SURFACE.get("sglang.srt.arg_groups.fields.spec", f"Spec.{FIELD}")
-    or SURFACE.get(hooks.SERVER_ARGS, f"ServerArgs.{FIELD}")
+    or SURFACE.get(points.SERVER_ARGS, f"ServerArgs.{FIELD}")
 )
 PAIRS = any(
     hook.returns == "pair"
-    for point in hooks.POINTS
+    for point in points.POINTS
     if point.name == "draft maps"
     for hook in point.era(SURFACE).hooks
 )
@@ -25,7 +25,7 @@ PAIRS = any(
 
 def era(point: str) -> str:
     """The era of one point in this release."""
-    return next(p for p in hooks.POINTS if p.name == point).era(SURFACE).name
+    return next(p for p in points.POINTS if p.name == point).era(SURFACE).name
 
 
 def server_args(*, draft=None, selection=None, mode="prefill", target=("triton", "triton")):
@@ -64,7 +64,7 @@ class Factory:
 
     def __init__(self, monkeypatch, arguments, *, steps=3, topk=1):
         on_worker = era("draft maps") == "methods of EAGLEWorker"
-        module = importlib.import_module(hooks.EAGLE_WORKER if on_worker else hooks.DRAFT_UTILS)
+        module = importlib.import_module(points.EAGLE_WORKER if on_worker else points.DRAFT_UTILS)
         kind = module.EAGLEWorker if on_worker else module.DraftBackendFactory
         self.made = object.__new__(kind)
         self.runner = Blank(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from contract.release import SURFACE
 
-from sglang_draft_ext import hooks
+from sglang_draft_ext import points
 from sglang_draft_ext.releases import TESTED
 from sglang_draft_ext.surface import Surface
 
@@ -124,63 +124,63 @@ def list_instead_of_dict(node: ast.AST) -> None:
 
 FACTORY = "DraftBackendFactory"
 CHANGES = [
-    (hooks.SERVER_ARGS, "ServerArgs.resolve_once", renamed, ANY),
-    (hooks.SERVER_ARGS, "ServerArgs.add_cli_args", renamed, ANY),
-    (hooks.SERVER_ARGS, "ServerArgs.from_cli_args", renamed, ANY),
-    (hooks.SERVER_ARGS, "ServerArgs.from_cli_args", without("args"), ANY),
-    (hooks.CHOICES, "ATTENTION_BACKEND_CHOICES", tuple_instead_of_list, BACKENDS),
-    (hooks.CHOICES, "ATTENTION_BACKEND_CHOICES", renamed, BACKENDS),
-    (hooks.ATTENTION_REGISTRY, "ATTENTION_BACKENDS", renamed, BACKENDS),
-    (hooks.ATTENTION_REGISTRY, "ATTENTION_BACKENDS", list_instead_of_dict, BACKENDS),
-    (hooks.DRAFT_UTILS, f"{FACTORY}._create_backend", renamed, ANY),
-    (hooks.DRAFT_UTILS, f"{FACTORY}._create_backend", without("error_template"), ANY),
-    (hooks.DRAFT_UTILS, f"{FACTORY}.create_decode_backend", renamed, ANY),
-    (hooks.DRAFT_UTILS, f"{FACTORY}.create_draft_extend_backend", renamed, ANY),
-    (hooks.DRAFT_UTILS, f"{FACTORY}._create_triton_decode_backend", backends_instead_of_pairs, ANY),
-    (hooks.DRAFT_UTILS, f"{FACTORY}._create_triton_prefill_backend", backends_instead_of_pairs, ANY),
-    (hooks.CHOICES, "add_attention_backend_choices", renamed, ANY),
-    (hooks.CHOICES, "add_draft_attention_backend_choices", renamed, ANY),
-    (hooks.SCHEDULER, "Scheduler.__init__", renamed, ANY),
-    (hooks.SCHEDULER, "Scheduler.__init__", without("server_args"), ANY),
-    (hooks.DETOKENIZER, "DetokenizerManager.__init__", renamed, ANY),
-    (hooks.DATA_PARALLEL, "DataParallelController.__init__", renamed, ANY),
-    (hooks.MULTI_TOKENIZER, "TokenizerWorker.__init__", renamed, ANY),
-    (hooks.MODEL_RUNNER, "ModelRunner.init_torch_distributed", renamed, ANY),
-    (hooks.BACKEND_SETUP, "resolve_attention_backend_strs", renamed, SELECTION),
-    (hooks.BACKEND_SETUP, "resolve_attention_backend_strs", without("model_runner"), SELECTION),
-    (hooks.HYBRID, "HybridAttnBackend._select_backend", renamed, SELECTION),
-    (hooks.HYBRID, "HybridAttnBackend.__init__", without("decode_backend"), SELECTION),
-    (hooks.CHOICES, "DRAFT_ATTENTION_BACKEND_CHOICES", tuple_instead_of_list, DFLASH),
-    (hooks.CHOICES, "DRAFT_ATTENTION_BACKEND_CHOICES", renamed, DFLASH),
-    (hooks.SPECULATIVE_HOOK, hooks.RESOLVE_DFLASH, renamed, DFLASH),
-    (hooks.SPECULATIVE_HOOK, hooks.RESOLVE_DFLASH, without("server_args"), DFLASH),
-    (hooks.DRAFT_WORKER_COMMON, "resolve_draft_worker_attention_backend", renamed, DFLASH),
-    (hooks.DRAFT_WORKER_COMMON, "resolve_draft_worker_attention_backend", without("algo_label"), DFLASH),
+    (points.SERVER_ARGS, "ServerArgs.resolve_once", renamed, ANY),
+    (points.SERVER_ARGS, "ServerArgs.add_cli_args", renamed, ANY),
+    (points.SERVER_ARGS, "ServerArgs.from_cli_args", renamed, ANY),
+    (points.SERVER_ARGS, "ServerArgs.from_cli_args", without("args"), ANY),
+    (points.CHOICES, "ATTENTION_BACKEND_CHOICES", tuple_instead_of_list, BACKENDS),
+    (points.CHOICES, "ATTENTION_BACKEND_CHOICES", renamed, BACKENDS),
+    (points.ATTENTION_REGISTRY, "ATTENTION_BACKENDS", renamed, BACKENDS),
+    (points.ATTENTION_REGISTRY, "ATTENTION_BACKENDS", list_instead_of_dict, BACKENDS),
+    (points.DRAFT_UTILS, f"{FACTORY}._create_backend", renamed, ANY),
+    (points.DRAFT_UTILS, f"{FACTORY}._create_backend", without("error_template"), ANY),
+    (points.DRAFT_UTILS, f"{FACTORY}.create_decode_backend", renamed, ANY),
+    (points.DRAFT_UTILS, f"{FACTORY}.create_draft_extend_backend", renamed, ANY),
+    (points.DRAFT_UTILS, f"{FACTORY}._create_triton_decode_backend", backends_instead_of_pairs, ANY),
+    (points.DRAFT_UTILS, f"{FACTORY}._create_triton_prefill_backend", backends_instead_of_pairs, ANY),
+    (points.CHOICES, "add_attention_backend_choices", renamed, ANY),
+    (points.CHOICES, "add_draft_attention_backend_choices", renamed, ANY),
+    (points.SCHEDULER, "Scheduler.__init__", renamed, ANY),
+    (points.SCHEDULER, "Scheduler.__init__", without("server_args"), ANY),
+    (points.DETOKENIZER, "DetokenizerManager.__init__", renamed, ANY),
+    (points.DATA_PARALLEL, "DataParallelController.__init__", renamed, ANY),
+    (points.MULTI_TOKENIZER, "TokenizerWorker.__init__", renamed, ANY),
+    (points.MODEL_RUNNER, "ModelRunner.init_torch_distributed", renamed, ANY),
+    (points.BACKEND_SETUP, "resolve_attention_backend_strs", renamed, SELECTION),
+    (points.BACKEND_SETUP, "resolve_attention_backend_strs", without("model_runner"), SELECTION),
+    (points.HYBRID, "HybridAttnBackend._select_backend", renamed, SELECTION),
+    (points.HYBRID, "HybridAttnBackend.__init__", without("decode_backend"), SELECTION),
+    (points.CHOICES, "DRAFT_ATTENTION_BACKEND_CHOICES", tuple_instead_of_list, DFLASH),
+    (points.CHOICES, "DRAFT_ATTENTION_BACKEND_CHOICES", renamed, DFLASH),
+    (points.SPECULATIVE_HOOK, points.RESOLVE_DFLASH, renamed, DFLASH),
+    (points.SPECULATIVE_HOOK, points.RESOLVE_DFLASH, without("server_args"), DFLASH),
+    (points.DRAFT_WORKER_COMMON, "resolve_draft_worker_attention_backend", renamed, DFLASH),
+    (points.DRAFT_WORKER_COMMON, "resolve_draft_worker_attention_backend", without("algo_label"), DFLASH),
 ]
 
 # A module that is somewhere else: the first hook of the point in it speaks for it.
 HELPERS = ("add_attention_backend_choices", "add_draft_attention_backend_choices")
 MOVES = [
-    (hooks.SERVER_ARGS, {"ServerArgs.resolve_once": ANY, **dict.fromkeys(HELPERS, ANY)}),
+    (points.SERVER_ARGS, {"ServerArgs.resolve_once": ANY, **dict.fromkeys(HELPERS, ANY)}),
     (
-        hooks.CHOICES,
+        points.CHOICES,
         {
             "ATTENTION_BACKEND_CHOICES": BACKENDS,
             "DRAFT_ATTENTION_BACKEND_CHOICES": DFLASH,
             **dict.fromkeys(HELPERS, ANY),
         },
     ),
-    (hooks.SCHEDULER, {"Scheduler.__init__": ANY}),
-    (hooks.DETOKENIZER, {"DetokenizerManager.__init__": ANY}),
-    (hooks.DATA_PARALLEL, {"DataParallelController.__init__": ANY}),
-    (hooks.MULTI_TOKENIZER, {"TokenizerWorker.__init__": ANY}),
-    (hooks.MODEL_RUNNER, {"ModelRunner.init_torch_distributed": ANY}),
-    (hooks.ATTENTION_REGISTRY, {"ATTENTION_BACKENDS": BACKENDS}),
-    (hooks.DRAFT_UTILS, {f"{FACTORY}._create_backend": ANY}),
-    (hooks.BACKEND_SETUP, {"resolve_attention_backend_strs": SELECTION}),
-    (hooks.HYBRID, {"HybridAttnBackend.__init__": SELECTION}),
-    (hooks.SPECULATIVE_HOOK, {hooks.RESOLVE_DFLASH: DFLASH}),
-    (hooks.DRAFT_WORKER_COMMON, {"resolve_draft_worker_attention_backend": DFLASH}),
+    (points.SCHEDULER, {"Scheduler.__init__": ANY}),
+    (points.DETOKENIZER, {"DetokenizerManager.__init__": ANY}),
+    (points.DATA_PARALLEL, {"DataParallelController.__init__": ANY}),
+    (points.MULTI_TOKENIZER, {"TokenizerWorker.__init__": ANY}),
+    (points.MODEL_RUNNER, {"ModelRunner.init_torch_distributed": ANY}),
+    (points.ATTENTION_REGISTRY, {"ATTENTION_BACKENDS": BACKENDS}),
+    (points.DRAFT_UTILS, {f"{FACTORY}._create_backend": ANY}),
+    (points.BACKEND_SETUP, {"resolve_attention_backend_strs": SELECTION}),
+    (points.HYBRID, {"HybridAttnBackend.__init__": SELECTION}),
+    (points.SPECULATIVE_HOOK, {points.RESOLVE_DFLASH: DFLASH}),
+    (points.DRAFT_WORKER_COMMON, {"resolve_draft_worker_attention_backend": DFLASH}),
 ]
 
 
@@ -194,24 +194,24 @@ def check(package: Path, expected: dict[str, str]) -> None:
     """Every launch that asks for one of the *expected* targets is refused by exactly those; all others are let alone."""
     surface = Surface([str(package)], "9.9.9")
     for purposes, algorithm in LAUNCHES:
-        found = [mismatch.target for mismatch in hooks.verify(surface, purposes, algorithm=algorithm)]
+        found = [mismatch.target for mismatch in points.verify(surface, purposes, algorithm=algorithm)]
         wanted = [target for target, who in expected.items() if asks(who, purposes, algorithm)]
         assert sorted(found) == sorted(wanted), (purposes, algorithm)
 
 
 def test_every_needed_hook_is_changed_somewhere():
-    needed = {point.name for point in hooks.POINTS if point.serves}
+    needed = {point.name for point in points.POINTS if point.serves}
     attributes = {(module, attribute) for module, attribute, _change, _who in CHANGES}
     reached = {
         point.name
-        for point in hooks.POINTS
+        for point in points.POINTS
         if attributes & {(hook.module, hook.attribute) for hook in point.era(SURFACE).hooks}
     }
     assert reached == needed
 
 
 def test_an_unchanged_copy_is_not_refused(tmp_path):
-    check(copy(tmp_path, {hooks.CHOICES: text_of(hooks.CHOICES)}), {})
+    check(copy(tmp_path, {points.CHOICES: text_of(points.CHOICES)}), {})
 
 
 @pytest.mark.parametrize(
@@ -250,12 +250,12 @@ ASKS = {"SGLANG_DRAFT_EXT_BACKENDS": "torch_native"}
 
 
 def test_a_launch_of_a_changed_release_ends_with_the_hook_and_the_off_switch(tmp_path):
-    changed(tmp_path, hooks.DRAFT_UTILS, f"{FACTORY}._create_backend", without("error_template"))
+    changed(tmp_path, points.DRAFT_UTILS, f"{FACTORY}._create_backend", without("error_template"))
     refused = launch(tmp_path, IMPORT, **ASKS)
     assert refused.returncode != 0
     last = refused.stderr.strip().splitlines()[-1]
     assert last.startswith("sglang_draft_ext.errors.HookError: SGLang ")
-    assert f"draft maps ({hooks.DRAFT_UTILS}:{FACTORY}._create_backend)" in last
+    assert f"draft maps ({points.DRAFT_UTILS}:{FACTORY}._create_backend)" in last
     assert last.count("expected a function") == 1
     assert "SGLANG_DRAFT_EXT_BACKENDS" in last
     assert "SGLANG_DRAFT_EXT_DISABLE=1" in last
@@ -279,6 +279,6 @@ RETRY = """
 
 def test_a_refused_import_is_refused_again(tmp_path):
     attribute = f"{FACTORY}._create_triton_decode_backend"
-    changed(tmp_path, hooks.DRAFT_UTILS, attribute, backends_instead_of_pairs)
-    done = launch(tmp_path, RETRY.format(f"{hooks.DRAFT_UTILS}:{attribute}"), **ASKS)
+    changed(tmp_path, points.DRAFT_UTILS, attribute, backends_instead_of_pairs)
+    done = launch(tmp_path, RETRY.format(f"{points.DRAFT_UTILS}:{attribute}"), **ASKS)
     assert done.stdout == "HookError True\n" * 3 + "False\n", done.stderr

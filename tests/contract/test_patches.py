@@ -12,14 +12,14 @@ from contract.provider import Steps
 from contract.release import HAS_DRAFT_FLAG, SURFACE, Factory, era, select, server_args
 from environments import ROOT
 
-from sglang_draft_ext import hooks
+from sglang_draft_ext import hooks, points
 from sglang_draft_ext.launch import FIELD, ROLE_FLAGS
 from sglang_draft_ext.releases import TESTED
 
 pytestmark = pytest.mark.contract
 
-DECODE = hooks.map_names(SURFACE, "decode")
-EXTEND = hooks.map_names(SURFACE, "extend")
+DECODE = points.map_names(SURFACE, "decode")
+EXTEND = points.map_names(SURFACE, "extend")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -36,7 +36,7 @@ def stock(point, era_without=()):
 
 
 def test_every_hook_matches():
-    assert hooks.verify(SURFACE, ("backends", "selection"), algorithm="DFLASH") == []
+    assert points.verify(SURFACE, ("backends", "selection"), algorithm="DFLASH") == []
 
 
 def test_plugins_that_wrap_the_same_places_keep_this_package(monkeypatch):
@@ -45,8 +45,8 @@ def test_plugins_that_wrap_the_same_places_keep_this_package(monkeypatch):
         pytest.skip("no plugins: this release has none")
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    importlib.import_module(hooks.SPECULATIVE_HOOK)
-    importlib.import_module(hooks.DRAFT_UTILS)
+    importlib.import_module(points.SPECULATIVE_HOOK)
+    importlib.import_module(points.DRAFT_UTILS)
     wrapped = [hook for hook in hooks.activation.applied if hook.wrapper]
     assert len(wrapped) >= 6
     for hook in wrapped:
@@ -72,7 +72,7 @@ def test_every_hook_is_in_the_era_that_is_recorded():
     changes = json.loads((ROOT / "scripts" / "eras.json").read_text())
     begun = [eras for first, eras in changes.items() if TESTED.index(first) <= TESTED.index(SURFACE.version)]
     recorded = {point: name for eras in begun for point, name in eras.items()}
-    assert {point.name: point.era(SURFACE).name for point in hooks.POINTS} == recorded
+    assert {point.name: point.era(SURFACE).name for point in points.POINTS} == recorded
 
 
 def test_the_choices_hold_the_extra_names_once():
@@ -97,11 +97,11 @@ def test_the_parser_offers_the_extra_names_and_the_role_flags():
 def test_the_general_registry_builds_the_extra_backend():
     runner = SimpleNamespace(use_mla_backend=False, is_draft_worker=False, server_args=server_args())
     if era("general registry") == "a registry":
-        registry = importlib.import_module(hooks.ATTENTION_REGISTRY).ATTENTION_BACKENDS
+        registry = importlib.import_module(points.ATTENTION_REGISTRY).ATTENTION_BACKENDS
         assert registry["contract"](runner).given is runner
         assert registry["torch_native"].__module__.startswith("sglang.")
     else:
-        runner = object.__new__(importlib.import_module(hooks.MODEL_RUNNER).ModelRunner)
+        runner = object.__new__(importlib.import_module(points.MODEL_RUNNER).ModelRunner)
         runner.use_mla_backend = runner.is_draft_worker = False
         assert runner._get_attention_backend_from_str("contract").given is runner
 
@@ -171,7 +171,7 @@ def test_the_draft_runner_gets_the_selections_pair():
     selection = select("flashinfer", "flashinfer", "triton")
     draft, target = (server_args(selection=selection, target=("fa3", "fa3")) for _ in range(2))
     if era("draft runner's own backend") == "a method of ModelRunner":
-        kind = importlib.import_module(hooks.MODEL_RUNNER).ModelRunner
+        kind = importlib.import_module(points.MODEL_RUNNER).ModelRunner
         runner = object.__new__(kind)
         runner.server_args, runner.is_draft_worker = draft, True
         runner._get_attention_backend_from_str = lambda name, **_: f"built {name}"
@@ -181,10 +181,10 @@ def test_the_draft_runner_gets_the_selections_pair():
             "triton",
         )
         return
-    setup = importlib.import_module(hooks.BACKEND_SETUP)
+    setup = importlib.import_module(points.BACKEND_SETUP)
     public = era("draft runner's own backend") == "a public resolver"
     if public:
-        resolve = importlib.import_module(hooks.MODEL_RUNNER).resolve_attention_backend_strs
+        resolve = importlib.import_module(points.MODEL_RUNNER).resolve_attention_backend_strs
         assert resolve is setup.resolve_attention_backend_strs
         runner = SimpleNamespace(
             server_args=draft, is_draft_worker=True, draft_attention_backend=str(selection)
@@ -203,7 +203,7 @@ def test_a_hybrid_tells_the_prompt_from_accepted_tokens(monkeypatch):
 
     from sglang_draft_ext import hybrid
 
-    module = importlib.import_module(hooks.HYBRID)
+    module = importlib.import_module(points.HYBRID)
     arguments = server_args()
     for name in ("get_spec", "get_exec"):
         if hasattr(module, name):
@@ -232,7 +232,7 @@ def test_a_hybrid_tells_the_prompt_from_accepted_tokens(monkeypatch):
 @pytest.mark.parametrize("asked", ["contract", "torch_native"])
 def test_dflash_keeps_the_name_at_argument_time(asked):
     stock("draft resolver at argument time")
-    resolve = getattr(importlib.import_module(hooks.SPECULATIVE_HOOK), hooks.RESOLVE_DFLASH)
+    resolve = getattr(importlib.import_module(points.SPECULATIVE_HOOK), points.RESOLVE_DFLASH)
     named = server_args(draft=asked)
     resolve(named)
     assert _draft_of(named) == asked
@@ -243,7 +243,7 @@ def test_dflash_keeps_the_name_at_argument_time(asked):
 
 def test_dflash_at_argument_time_leaves_other_names_to_stock():
     stock("draft resolver at argument time")
-    resolve = getattr(importlib.import_module(hooks.SPECULATIVE_HOOK), hooks.RESOLVE_DFLASH)
+    resolve = getattr(importlib.import_module(points.SPECULATIVE_HOOK), points.RESOLVE_DFLASH)
     unknown, alone = server_args(draft="wave"), server_args(draft="wave")
     resolve(unknown)
     resolve.__wrapped__(alone)
@@ -266,13 +266,13 @@ def test_dflash_keeps_the_name_at_worker_time(monkeypatch, asked, expected):
     if found.startswith("a tuple in"):
         kind = found.removeprefix("a tuple in ").partition(".")[0]
         module = importlib.import_module(
-            hooks.DFLASH_WORKER_V2 if kind.endswith("V2") else hooks.DFLASH_WORKER
+            points.DFLASH_WORKER_V2 if kind.endswith("V2") else points.DFLASH_WORKER
         )
         constants = getattr(module, kind).__init__.__code__.co_consts
         (names,) = (c for c in constants if isinstance(c, tuple) and "flashinfer" in c)
         assert (asked in names) == (expected is not None)
         return
-    module = importlib.import_module(hooks.DRAFT_WORKER_COMMON)
+    module = importlib.import_module(points.DRAFT_WORKER_COMMON)
     arguments = server_args(draft=asked)
     for name, published in {
         "get_spec": lambda: arguments,

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 from contract.release import SURFACE, era
 
-from sglang_draft_ext import hooks
+from sglang_draft_ext import points
 
 pytestmark = pytest.mark.contract
 
@@ -18,7 +18,7 @@ HAS_PLUGINS = SURFACE.source("sglang.srt.plugins") is not None
 HELPERS = [
     helper
     for helper in ("add_attention_backend_choices", "add_draft_attention_backend_choices")
-    if SURFACE.get(hooks.SERVER_ARGS, helper)
+    if SURFACE.get(points.SERVER_ARGS, helper)
 ]
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
@@ -232,11 +232,11 @@ if "spawn_main" in " ".join(sys.orig_argv) and os.environ.get("FORGET"):
 """
 BEGIN = """
 import importlib
-from sglang_draft_ext import hooks, _finder
+from sglang_draft_ext import hooks, points, _finder
 
 def begin(server_args, queue):
     said = {}
-    for point in hooks.POINTS:
+    for point in points.POINTS:
         if point.name.endswith(" process"):
             (hook,) = point.era(hooks.activation.surface).hooks
             owner, _, _ = hook.attribute.partition(".")

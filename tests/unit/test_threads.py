@@ -43,10 +43,10 @@ for thread in threads: thread.join()
 assert not errors, errors
 
 import wrapt
-from sglang_draft_ext import hooks
+from sglang_draft_ext import hooks, points
 surface = hooks.activation.surface
 checked = 0
-for hook in (hook for point in hooks.POINTS for hook in point.era(surface).hooks):
+for hook in (hook for point in points.POINTS for hook in point.era(surface).hooks):
     if hook.module not in sys.modules or not (hook.wrapper or hook.edit):
         continue
     found = sys.modules[hook.module]
