@@ -99,7 +99,7 @@ def tool_env() -> Path:
 
     # An editable install refers to the package, and copies the files that start it.
     refers_to = [path for path in _project_files() if "sglang_draft_ext" not in path.parts]
-    _made(CACHE / "tools" / "editable", [*refers_to, _stamp_of(CACHE / "tools")], make)
+    _made(CACHE / "tools" / "editable", [str(ROOT), *refers_to, _stamp_of(CACHE / "tools")], make)
     return python
 
 
