@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import Any
 
@@ -39,15 +40,20 @@ def build_attention(name: str, runner: Any) -> Any:
 def build_extend(name: str, runner: Any) -> Any:
     """The draft extend backend of an extra name; it serves the draft's prefill, too, where stock has it so.
 
-    A provider that brings a multi-step backend knows about drafts, and its backend is used as it is.
-
     Raises:
         BackendError: as `build_attention`.
     """
+    return extending(name, build_attention(name, runner))
+
+
+def extending(name: str, backend: Any) -> Any:
+    """*backend*, the ``AttentionBackend`` that an extra name has in a draft, made to serve draft extend.
+
+    A provider that brings a multi-step backend knows about drafts, and its backend is used as it is.
+    """
     from sglang_draft_ext.extend import DraftExtendBackend
 
-    built = build_attention(name, runner)
-    return built if declared(name).decode else DraftExtendBackend(built)
+    return backend if declared(name).decode else DraftExtendBackend(backend)
 
 
 def build_decode(name: str, runner: Any, topk: int, num_steps: int) -> Any:
@@ -130,7 +136,7 @@ def _attention(backend: DraftBackend, runner: Any) -> Any:
 def _stock_general(name: str, runner: Any) -> Any:
     """Stock's own backend; before there was a registry, a method of ModelRunner knew the names."""
     if hooks.activation.surface.source(points.ATTENTION_REGISTRY) is None:
-        return runner._get_attention_backend_from_str(name)
+        return inspect.unwrap(runner._get_attention_backend_from_str)(name)
     from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
 
     return ATTENTION_BACKENDS[name](runner)

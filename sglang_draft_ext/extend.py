@@ -2,7 +2,8 @@
 
 Re-reading accepted tokens is an extend like any other: some tokens behind a prefix, causal. But SGLang gives it forward modes
 of its own, and one of them (``DRAFT_EXTEND_V2``) is not an extend to ``ForwardMode.is_extend()``. So the backend sees a view of
-the batch whose mode is ``EXTEND``; everything else in the batch is the batch's.
+the batch whose mode is ``EXTEND``. With the other (``DRAFT_EXTEND``, up to 0.5.12), the batch still says how long the prefixes
+of its prompts were, which stock's own draft backends do not read: the view says what is true.
 """
 
 from __future__ import annotations
@@ -31,13 +32,21 @@ class DraftExtendBackend(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
 
 class _ExtendBatch(wrapt.ObjectProxy):  # type: ignore[type-arg]
-    """A ``ForwardBatch`` of a draft extend with the mode of an ordinary one."""
+    """A ``ForwardBatch`` of a draft extend with the mode of an ordinary one, and the prefixes that it has now."""
 
     forward_mode: Any = None
+    extend_prefix_lens: Any = None
+    extend_prefix_lens_cpu: Any = None
 
     def __init__(self, batch: Any) -> None:
         super().__init__(batch)
         self.forward_mode = type(batch.forward_mode).EXTEND
+        self.extend_prefix_lens = batch.extend_prefix_lens
+        self.extend_prefix_lens_cpu = batch.extend_prefix_lens_cpu
+        if batch.forward_mode.name == "DRAFT_EXTEND" and batch.extend_seq_lens is not None:
+            prefixes = batch.seq_lens - batch.extend_seq_lens
+            self.extend_prefix_lens = prefixes.to(batch.extend_seq_lens.dtype)
+            self.extend_prefix_lens_cpu = prefixes.tolist()
 
 
 def _as_extend(batch: Any) -> Any:

@@ -206,17 +206,6 @@ def _check_worker(config: Any, chosen: Selection) -> None:
             found=str(chosen),
             remedy="set --disable-overlap-schedule",
         )
-    first_worker = hooks.activation.surface.source(points.EAGLE_WORKER) and config.disable_overlap_schedule
-    extends = config.speculative_algorithm in MULTI_STEP and chosen.extend in registry
-    if first_worker and extends and build.declared(chosen.extend).decode is None:
-        # Seen with torch_native: that worker's batch does not say how long the prefix is that an extend reads.
-        raise BackendError(
-            f"Without overlap schedule, this release re-reads accepted tokens in a way that {chosen.extend!r}, which "
-            "brings no multi-step backend of its own, cannot follow",
-            where=registry.where(chosen.extend),
-            found=str(chosen),
-            remedy=f"select it for decode alone: {FLAG} prefill=triton,decode={chosen.extend}",
-        )
     topk = config.speculative_eagle_topk or 1
     if names and config.speculative_algorithm == "FROZEN_KV_MTP" and topk > 1:
         raise BackendError(

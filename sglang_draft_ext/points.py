@@ -352,6 +352,25 @@ POINTS = (
         ),
     ),
     Point(
+        name="draft runner's extend",
+        serves=("backends", "selection"),
+        eras=(
+            Era(name="none: the extend map serves it", test=lambda s: s.source(BACKEND_SETUP) is not None),
+            Era(
+                name="a method of ModelRunner",
+                test=_has(MODEL_RUNNER, "ModelRunner._get_attention_backend_from_str"),
+                hooks=(
+                    Hook(
+                        module=MODEL_RUNNER,
+                        attribute="ModelRunner._get_attention_backend_from_str",
+                        parameters=("self", "backend_str"),
+                        wrapper="model_runner:draft_attention_backend_from_str",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Point(
         name="hybrid backend",
         serves=("selection",),
         eras=(

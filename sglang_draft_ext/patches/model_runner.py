@@ -1,9 +1,10 @@
 """Why: up to 0.5.15 a method of ModelRunner builds the draft runner's own backend, one for all roles (or, before 0.5.7, the
-target's); and before there was a general registry (0.5.2), another compares names one by one. In all releases, the launches
-on the nodes of one server know nothing of each other's environment.
+target's); up to 0.5.13 that one serves draft extend, too; and before there was a general registry (0.5.2), another compares
+names one by one. In all releases, the launches on the nodes of one server know nothing of each other's environment.
 How: these methods are wrapped, and the one that joins the ranks, to compare them. For a draft with a selection, the runner gets
 its prefill backend; where the runner's own backend re-reads accepted tokens too, it gets a hybrid when prefill and extend
-differ. Extra names that stock does not know are built here.
+differ. What the runner of a draft gets under an extra name is made to serve draft extend. Extra names that stock does not
+know are built here.
 Upstream: replaced by `attention_backend_setup` (0.5.16) and by the general registry (0.5.3).
 Delete when: releases up to 0.5.15 are no longer supported, except for the ranks."""
 
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sglang_draft_ext import guard, hybrid, launch
-from sglang_draft_ext.build import build_attention, is_stock_general
+from sglang_draft_ext.build import build_attention, extending, is_stock_general
 from sglang_draft_ext.registry import registry
 
 
@@ -25,6 +26,15 @@ def attention_backend_from_str(
     if name in registry and not is_stock_general(name):
         return build_attention(name, runner)
     return wrapped(*args, **kwargs)
+
+
+def draft_attention_backend_from_str(
+    wrapped: Callable[..., Any], runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Another wrapper of it, where there is a general registry and where there is none."""
+    name = args[0] if args else kwargs["backend_str"]
+    backend = wrapped(*args, **kwargs)
+    return extending(name, backend) if runner.is_draft_worker and name in registry else backend
 
 
 def attention_backend(

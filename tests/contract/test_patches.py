@@ -13,6 +13,7 @@ from contract.release import HAS_DRAFT_FLAG, SURFACE, Factory, era, select, serv
 from environments import ROOT
 
 from sglang_draft_ext import hooks, points
+from sglang_draft_ext.extend import DraftExtendBackend
 from sglang_draft_ext.launch import FIELD, ROLE_FLAGS
 from sglang_draft_ext.releases import TESTED
 
@@ -104,6 +105,24 @@ def test_the_general_registry_builds_the_extra_backend():
         runner = object.__new__(importlib.import_module(points.MODEL_RUNNER).ModelRunner)
         runner.use_mla_backend = runner.is_draft_worker = False
         assert runner._get_attention_backend_from_str("contract").given is runner
+
+
+@pytest.mark.parametrize("name", ["torch_native", "contract", "triton"])
+@pytest.mark.parametrize("draft", [True, False])
+def test_the_draft_runners_own_backend_serves_extend(monkeypatch, name, draft):
+    """Up to 0.5.13 it re-reads accepted tokens, in a forward mode that ordinary backends do not know."""
+    stock("draft runner's extend")
+    backend = SimpleNamespace()
+    runner = object.__new__(importlib.import_module(points.MODEL_RUNNER).ModelRunner)
+    runner.use_mla_backend, runner.is_draft_worker, runner.linear_attn_model_spec = False, draft, None
+    if era("general registry") == "a registry":
+        registry = importlib.import_module(points.ATTENTION_REGISTRY).ATTENTION_BACKENDS
+        monkeypatch.setitem(registry, name, lambda _runner: backend)
+    own = runner._get_attention_backend_from_str(name)
+    extends = (
+        draft and name == "torch_native"
+    )  # "contract" brings a multi-step backend, and so knows of drafts
+    assert isinstance(own, DraftExtendBackend) == extends
 
 
 @pytest.mark.parametrize("mode", ["prefill", "decode"])

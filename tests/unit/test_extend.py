@@ -42,11 +42,37 @@ class Ordinary:
         return q, k, v, layer, save_kv_cache, kwargs
 
 
+class Lengths(list):
+    """A tensor of lengths, as far as the view needs one."""
+
+    dtype = int
+
+    def __sub__(self, other):
+        return Lengths(a - b for a, b in zip(self, other, strict=True))
+
+    def to(self, dtype):
+        return Lengths(map(dtype, self))
+
+    def tolist(self):
+        return [*self]
+
+
+def a_batch(mode):
+    return SimpleNamespace(
+        forward_mode=mode,
+        seq_lens=Lengths([9, 12]),
+        extend_seq_lens=Lengths([2, 4]),
+        extend_prefix_lens=Lengths([0, 3]),
+        extend_prefix_lens_cpu=[0, 3],
+        touched=False,
+    )
+
+
 @pytest.mark.parametrize("mode", Mode)
 def test_every_door_shows_a_draft_extend_as_an_extend(mode):
     inner = Ordinary()
     backend = DraftExtendBackend(inner)
-    batch = SimpleNamespace(forward_mode=mode, seq_lens=[3], touched=False)
+    batch = a_batch(mode)
     backend.init_forward_metadata(batch)
     backend.init_forward_metadata_out_graph(batch, in_capture=True)
     backend.init_forward_metadata_in_graph(batch)
@@ -59,7 +85,7 @@ def test_every_door_shows_a_draft_extend_as_an_extend(mode):
         {"sinks": 1},
     )
     expected = Mode.EXTEND if mode.name.startswith("DRAFT") else mode
-    assert inner.seen == [(expected, [3])] * 4
+    assert inner.seen == [(expected, batch.seq_lens)] * 4
     assert batch.forward_mode is mode, "the batch itself is not changed"
     assert batch.touched, "everything else is the batch's"
 
@@ -69,3 +95,26 @@ def test_it_passes_for_the_backend_it_wraps():
     assert isinstance(backend, Ordinary)
     backend.stamp = "accel"
     assert backend.stamp == backend.__wrapped__.stamp == "accel"
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_prefixes_are_those_of_now(mode):
+    """The first EAGLE worker leaves in the batch how long the prefixes of its prompts were."""
+    seen = []
+    inner = Ordinary()
+    inner.init_forward_metadata = lambda batch: seen.append(
+        (batch.extend_prefix_lens, batch.extend_prefix_lens_cpu)
+    )
+    batch = a_batch(mode)
+    DraftExtendBackend(inner).init_forward_metadata(batch)
+    lens = [7, 8] if mode is Mode.DRAFT_EXTEND else [0, 3]
+    assert seen == [(lens, lens)]
+    assert batch.extend_prefix_lens_cpu == [0, 3], "the batch itself is not changed"
+
+
+def test_a_batch_without_lengths_stays_without():
+    inner = Ordinary()
+    batch = a_batch(Mode.DRAFT_EXTEND)
+    batch.extend_seq_lens = batch.extend_prefix_lens = batch.extend_prefix_lens_cpu = None
+    DraftExtendBackend(inner).init_forward_metadata(batch)
+    assert inner.seen == [(Mode.EXTEND, batch.seq_lens)]
