@@ -143,6 +143,11 @@ def server_env(release: str = NEWEST, *, extended: bool) -> Path:
     return folder / "bin" / "python"
 
 
+def serving_flags(release: str) -> list[str]:
+    """What its launch line needs beside the flags that all releases serve with."""
+    return _entry(release).get("flags", [])
+
+
 def base_env() -> Path:
     """The folder of the venv that all servers share."""
     folder = CACHE / "base"

@@ -346,6 +346,7 @@ if __name__ == "__main__":  # serve one prompt: _server.py RELEASE {stock,extend
     import _environment
 
     release, kind, *flags = sys.argv[1:]
+    flags += _environment.serving_flags(release)
     model = _environment.model()
     python = _environment.server_env(release, extended=kind == "extended")
     variables = {key: value for key, value in os.environ.items() if key.startswith("SGLANG_DRAFT_EXT_")}

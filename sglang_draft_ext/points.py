@@ -430,6 +430,24 @@ POINTS = (
             Era(name="none", test=lambda _surface: True),
         ),
     ),
+    Point(
+        name="scheduler state",
+        serves=(),
+        eras=(
+            Era(
+                name="get_internal_state",
+                test=_has(SCHEDULER, "Scheduler.get_internal_state"),
+                hooks=(
+                    Hook(
+                        module=SCHEDULER,
+                        attribute="Scheduler.get_internal_state",
+                        parameters=("self",),
+                        wrapper="scheduler:internal_state",
+                    ),
+                ),
+            ),
+        ),
+    ),
     _helper_point("choices helper", "add_attention_backend_choices"),
     _helper_point(
         "draft choices helper",

@@ -76,6 +76,7 @@ class Servers:
 
     def _serve(self, flags: tuple[str, ...], extended: bool, env: Mapping[str, str]) -> Seen:
         log = self._logs / f"{next(self._started):02}.log"
+        flags = (*_environment.serving_flags(self.release), *flags)
         try:
             with Server(self.python(extended=extended), self.model, log, *flags, env=env) as server:
                 (single,) = server.generate([self.prompt], TOKENS)
