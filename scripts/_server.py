@@ -224,6 +224,17 @@ class Server:
         except OSError as error:
             raise RequestError(f"{path}: {error}; {self.last_error()}") from error
 
+    def info(self) -> dict:
+        """What the server says about itself; releases before 0.5.7 have another name for the page."""
+        try:
+            answer = self.request("/server_info")
+        except RequestError as error:
+            if "404" not in str(error):
+                raise
+            answer = self.request("/get_server_info")
+        assert isinstance(answer, dict)
+        return answer
+
     def generate(self, prompts: Sequence[Sequence[int]], tokens: int) -> list[Answer]:
         """Greedy answers of exactly `tokens` ids to prompts given as ids, sent as one batch."""
         sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}

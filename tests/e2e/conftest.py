@@ -81,7 +81,7 @@ class Servers:
             with Server(self.python(extended=extended), self.model, log, *flags, env=env) as server:
                 (single,) = server.generate([self.prompt], TOKENS)
                 batch = server.generate(self.prompts, TOKENS)
-                arguments = server.request("/server_info")
+                arguments = server.info()
                 return Seen(log=server.log, single=single, batch=tuple(batch), arguments=arguments)
         except LaunchError as error:
             return Seen(log=error.log, exit_code=error.exit_code, failed=True)

@@ -1,13 +1,16 @@
 """A split selection: the same tokens, as many accepted, and each role served by the backend that was selected for it."""
 
 import json
+from types import SimpleNamespace
 
+import _eras
 import pytest
 from _server import speculative
 
 ASKED = {"SGLANG_DRAFT_EXT_BACKENDS": "torch_native"}
 FLAG = "--speculative-draft-attention-backend"
-DRAFTS = ("DRAFT_EXTEND", "DRAFT_EXTEND_V2")
+FIELD = FLAG[2:].replace("-", "_")
+DRAFTS = {"DRAFT_EXTEND", "DRAFT_EXTEND_V2"}
 
 SPLITS = {
     "stock prefill, extra decode": ("triton", "triton", "torch_native"),
@@ -17,15 +20,22 @@ SPLITS = {
 
 
 def classes(name):
-    """The end of the class name of one stock backend."""
+    """The class of one stock backend."""
     return {"triton": "TritonAttnBackend", "torch_native": "TorchNativeAttnBackend"}.get(
         name, "TorchFlexAttnBackend"
     )
 
 
-def served_by(backend):
-    """The class that computes: ours, if any, only shows it another view of the batch."""
-    return backend["inner"] or backend["type"]
+def computed(*backends):
+    """Forward mode -> the classes that computed it; ours only shows them another view of the batch, or dispatches."""
+    found = {}
+    for backend in backends:
+        children = backend["children"].values()
+        for mode in backend["calls"] if not children else ():
+            found.setdefault(mode, set()).add((backend["inner"] or backend["type"]).rpartition(".")[2])
+        for mode, kinds in computed(*children).items():
+            found.setdefault(mode, set()).update(kinds)
+    return found
 
 
 @pytest.fixture(scope="session", params=SPLITS.values(), ids=SPLITS)
@@ -44,8 +54,16 @@ def served(servers, split, tmp_path_factory):
     names = ",".join(dict.fromkeys(name for name in split if name != "triton"))
     environment = {"SGLANG_DRAFT_EXT_BACKENDS": names, "REFERENCE_PLATFORM_PROBE": str(folder)}
     seen = servers.see(*flags, extended=True, env=environment)
-    runners = [runner for file in folder.glob("*.json") for runner in json.loads(file.read_text())]
-    return seen, {runner["draft"]: runner for runner in runners}
+    return seen, what_served(folder)
+
+
+def what_served(folder):
+    """The probe's view of the one process that runs models: its draft runner, its target runner, and the rest."""
+    (file,) = folder.glob("*.json")
+    told = json.loads(file.read_text())
+    (draft,) = (runner for runner in told["runners"] if runner["draft"])
+    (target,) = (runner for runner in told["runners"] if not runner["draft"])
+    return SimpleNamespace(draft=draft, target=target, others=told["others"])
 
 
 def test_says_the_same_as_without_speculation(plain, served):
@@ -59,51 +77,43 @@ def test_accepts_as_much_as_one_backend_for_all(servers, served):
 
 def test_each_role_was_served_by_its_backend(served, split):
     prefill, extend, decode = split
-    draft = served[1][True]
-    own = draft["own"]
-    if prefill == extend:
-        assert served_by(own).endswith(classes(prefill))
-        served_modes = set(own["calls"])
-        assert "EXTEND" in served_modes
-        assert served_modes & {*DRAFTS}
-        assert served_modes <= {"EXTEND", *DRAFTS}
-    else:
-        assert own["type"].endswith("DraftPrefillExtendBackend")
-        first, second = own["children"]["prefill_backend"], own["children"]["decode_backend"]
-        assert served_by(first).endswith(classes(prefill))
-        assert served_by(second).endswith(classes(extend))
-        assert set(first["calls"]) == {"EXTEND"}
-        assert set(second["calls"]) <= {*DRAFTS}
-        assert second["calls"]
-    for step in draft["decode"]["steps"]:
-        assert served_by(step).endswith(classes(decode))
-        assert set(step["calls"]) == {"DECODE"}
-        assert all(count > 0 for count in step["calls"].values())
+    told = served[1]
+    steps = told.draft["decode"]["steps"]
+    by_mode = computed(told.draft["own"], *told.others, *steps)
+    expected = {"EXTEND": prefill, "DECODE": decode, **dict.fromkeys(by_mode.keys() & DRAFTS, extend)}
+    assert by_mode == {mode: {classes(name)} for mode, name in expected.items()}
+    assert by_mode.keys() & DRAFTS
+    for step in steps:
+        assert step["calls"].keys() == {"DECODE"}
+    if prefill != extend:
+        assert told.draft["own"]["type"].endswith("DraftPrefillExtendBackend")
 
 
 def test_the_target_is_untouched(served):
-    target = served[1][False]
+    target = served[1].target
     assert target["own"]["type"].endswith("triton_backend.TritonAttnBackend")
     assert target["stamps"] == ["triton", "triton"]
 
 
-def test_the_stamps_are_true(served, split):
+def test_the_stamps_are_true(servers, served, split):
     prefill, extend, decode = split
-    draft = served[1][True]
+    draft = served[1].draft
     assert draft["stamps"] == [prefill, decode]
-    assert draft["decode"]["stamps"] == [decode, decode]
-    assert all(step["stamps"] == [decode, decode] for step in draft["decode"]["steps"])
-    assert draft["own"]["stamps"] == [prefill, extend]
+    own, container, *steps = [
+        each["stamps"] for each in (draft["own"], draft["decode"], *draft["decode"]["steps"])
+    ]
+    # The release that lets its draft maps give pairs began to stamp what they give.
+    stamps = _eras.of(servers.release)["draft maps"] == "factory of pairs"
+    unstamped = [] if stamps else [[None, None]]
+    assert own in [[prefill, extend], *unstamped]
+    assert all(each in [[decode, decode], *unstamped] for each in (container, *steps))
 
 
 def test_the_server_says_what_each_role_got_and_why(served, split):
     seen, _ = served
     prefill, extend, decode = split
-    assert (
-        seen.arguments["speculative_draft_attention_backend"]
-        == f"prefill={prefill},extend={extend},decode={decode}"
-    )
-    reported = seen.arguments["draft_attention_backends"]
+    reported = seen.arguments["internal_states"][0]["draft_attention_backends"]
+    assert seen.arguments.get("draft_attention_backends", reported) == reported
     assert {role: got["backend"] for role, got in reported.items()} == {
         "prefill": prefill,
         "extend": extend,
@@ -112,6 +122,8 @@ def test_the_server_says_what_each_role_got_and_why(served, split):
     assert reported["prefill"]["from"] == FLAG
     assert reported["extend"]["from"] == (FLAG if extend != prefill else "default: the draft's prefill")
     assert f"draft attention backends: prefill={prefill} ({FLAG})" in seen.log
+    if FIELD in seen.arguments:
+        assert seen.arguments[FIELD] == f"prefill={prefill},extend={extend},decode={decode}"
 
 
 def test_stock_names_get_stock_objects_only(servers, plain, tmp_path):
@@ -123,8 +135,7 @@ def test_stock_names_get_stock_objects_only(servers, plain, tmp_path):
     text = file.read_text()
     assert '"calls"' in text
     assert "sglang_draft_ext" not in text
-    assert "draft_attention_backends" not in seen.arguments
-    assert seen.arguments["speculative_draft_attention_backend"] == "triton"
+    assert seen.arguments.get(FIELD, "triton") == "triton"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 With the environment variable `REFERENCE_PLATFORM_PROBE=FOLDER`, every process of a server that runs a model keeps a file
 `FOLDER/PID.json` up to date: for each model runner its backends, as they are in the live worker, with their types, stamps and
-the number of attention calls that each served, by forward mode.
+the number of attention calls that each served, by forward mode; and the backends that served without belonging to a runner
+(a worker's own).
 """
 
 import functools
@@ -21,6 +22,7 @@ _calls: dict[int, Counter] = defaultdict(Counter)
 _kept: dict[int, Any] = {}  # an id stands for one object only as long as that lives
 _runners: list[Any] = []
 _changed = threading.Event()
+_reported: set[int] = set()
 
 
 def wanted() -> bool:
@@ -68,9 +70,16 @@ def _write_when_changed() -> None:
         _changed.wait()
         _changed.clear()
         part = file.with_suffix(".part")
-        part.write_text(json.dumps([_runner(runner) for runner in _runners], indent=1))
+        part.write_text(json.dumps(_all(), indent=1))
         part.replace(file)
         time.sleep(0.3)
+
+
+def _all() -> dict:
+    _reported.clear()
+    runners = [_runner(runner) for runner in _runners]
+    others = [_backend(backend) for key, backend in list(_kept.items()) if key not in _reported]
+    return {"runners": runners, "others": others}
 
 
 def _runner(runner: Any) -> dict:
@@ -91,6 +100,7 @@ def _runner(runner: Any) -> dict:
 
 def _backend(backend: Any) -> dict:
     inner = getattr(backend, "__wrapped__", None)
+    _reported.add(id(backend if inner is None else inner))
     children = {name: getattr(backend, name, None) for name in ("prefill_backend", "decode_backend")}
     return {
         "type": _type(backend),
