@@ -30,6 +30,12 @@ class DraftExtendBackend(wrapt.ObjectProxy):  # type: ignore[type-arg]
     ) -> Any:
         return self.__wrapped__.forward(q, k, v, layer, _as_extend(forward_batch), *args, **kwargs)
 
+    def forward_extend(
+        self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """What stock's HybridAttnBackend calls in the place of ``forward``."""
+        return self.__wrapped__.forward_extend(q, k, v, layer, _as_extend(forward_batch), *args, **kwargs)
+
 
 class _ExtendBatch(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A ``ForwardBatch`` of a draft extend with the mode of an ordinary one, and the prefixes that it has now."""

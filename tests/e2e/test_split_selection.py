@@ -61,7 +61,8 @@ def what_served(folder):
     """The probe's view of the one process that runs models: its draft runner, its target runner, and the rest."""
     (file,) = folder.glob("*.json")
     told = json.loads(file.read_text())
-    (draft,) = (runner for runner in told["runners"] if runner["draft"])
+    # The first standalone workers make a draft runner that never serves, too.
+    (draft,) = (runner for runner in told["runners"] if runner["draft"] and runner["decode"])
     (target,) = (runner for runner in told["runners"] if not runner["draft"])
     return SimpleNamespace(draft=draft, target=target, others=told["others"])
 

@@ -41,6 +41,9 @@ class Ordinary:
         self._note(forward_batch)
         return q, k, v, layer, save_kv_cache, kwargs
 
+    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs):
+        return self.forward(q, k, v, layer, forward_batch, save_kv_cache, **kwargs)
+
 
 class Lengths(list):
     """A tensor of lengths, as far as the view needs one."""
@@ -76,16 +79,11 @@ def test_every_door_shows_a_draft_extend_as_an_extend(mode):
     backend.init_forward_metadata(batch)
     backend.init_forward_metadata_out_graph(batch, in_capture=True)
     backend.init_forward_metadata_in_graph(batch)
-    assert backend.forward("q", "k", "v", "layer", batch, False, sinks=1) == (
-        "q",
-        "k",
-        "v",
-        "layer",
-        False,
-        {"sinks": 1},
-    )
+    for door in (backend.forward, backend.forward_extend):
+        said = door("q", "k", "v", "layer", batch, False, sinks=1)
+        assert said == ("q", "k", "v", "layer", False, {"sinks": 1})
     expected = Mode.EXTEND if mode.name.startswith("DRAFT") else mode
-    assert inner.seen == [(expected, batch.seq_lens)] * 4
+    assert inner.seen == [(expected, batch.seq_lens)] * 5
     assert batch.forward_mode is mode, "the batch itself is not changed"
     assert batch.touched, "everything else is the batch's"
 

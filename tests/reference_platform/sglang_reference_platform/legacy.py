@@ -7,6 +7,7 @@ from types import ModuleType
 from sglang_reference_platform._after_import import after_import
 
 
+@functools.cache  # Python reads the start-up files of a virtual environment twice
 def install() -> None:
     after_import({"sglang": _first_import})
 
@@ -51,6 +52,9 @@ def _speculative(module) -> None:
     from sglang_reference_platform import trees
 
     module.torch = _HostTorch(module.torch)
+    if hasattr(module, "assign_req_to_token_pool_func"):
+        # 0.5.4.post2 to 0.5.5.post3 launch the Triton kernel behind device flags; with none of them set they do nothing.
+        module._is_hip = True
     module.sgl_build_tree_kernel_efficient = trees.build_tree
     module.verify_tree_greedy = trees.verify_tree_greedy_func
     if not hasattr(module, "fast_topk"):

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,7 @@ _kept: dict[int, Any] = {}  # an id stands for one object only as long as that l
 _runners: list[Any] = []
 _changed = threading.Event()
 _reported: set[int] = set()
+_busy: set[int] = set()  # one thread runs the model
 
 
 def wanted() -> bool:
@@ -30,20 +32,40 @@ def wanted() -> bool:
 
 
 def count_calls(module: ModuleType) -> None:
-    """Count the calls of every backend; adapts `base_attn_backend`."""
-    stock = module.AttentionBackend.forward
+    """Count the calls of every backend; adapts `base_attn_backend`, before any other backend is defined."""
 
+    def define(kind, **kwargs):
+        super(module.AttentionBackend, kind).__init_subclass__(**kwargs)
+        _count_in(kind)
+
+    module.AttentionBackend.__init_subclass__ = classmethod(define)
+    _count_in(module.AttentionBackend)
+    threading.Thread(target=_write_when_changed, daemon=True).start()
+
+
+def _count_in(kind: type) -> None:
+    """Some hybrids call a child's `forward`, some its `forward_extend`: what is called first is counted."""
+    for name in ("forward", "forward_extend", "forward_decode"):
+        if name in vars(kind):
+            setattr(kind, name, _counted(vars(kind)[name]))
+
+
+def _counted(stock: Callable) -> Callable:
     @functools.wraps(stock)
     def forward(self, q, k, v, layer, forward_batch, *args, **kwargs):
-        if id(self) not in _kept:
-            _kept[id(self)] = self
+        if id(self) in _busy:
+            return stock(self, q, k, v, layer, forward_batch, *args, **kwargs)
+        _kept.setdefault(id(self), self)
         batch = getattr(forward_batch, "__wrapped__", forward_batch)  # the worker's own, behind a view of it
         _calls[id(self)][batch.forward_mode.name] += 1
         _changed.set()
-        return stock(self, q, k, v, layer, forward_batch, *args, **kwargs)
+        _busy.add(id(self))
+        try:
+            return stock(self, q, k, v, layer, forward_batch, *args, **kwargs)
+        finally:
+            _busy.discard(id(self))
 
-    module.AttentionBackend.forward = forward
-    threading.Thread(target=_write_when_changed, daemon=True).start()
+    return forward
 
 
 def keep_runners(module: ModuleType) -> None:
