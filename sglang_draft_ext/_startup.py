@@ -2,7 +2,8 @@
 
 Every Python process of an environment pays for this file, whether it has to do with SGLang or not. So it is the only
 file loaded, it imports nothing that ``site`` has not imported already (not even ``__future__``), and everything else
-waits for the first ``import sglang``.
+waits for the first ``import sglang``. The finder that waits is this module itself, as creating a class takes longer
+than the rest of it.
 
 ``os`` and ``sys`` are imported in the functions: the finder lives until the interpreter has ended, with the globals of
 this module, and to keep those two alive so long costs more at every exit than all that happens here.
@@ -35,51 +36,48 @@ def configured() -> bool:
     )
 
 
-class Finder:
-    """Stands first on ``sys.meta_path`` and finds nothing but this package; sees every import before it happens."""
+def find_spec(name: str, path: object = None, target: object = None) -> "ModuleSpec | None":
+    """Find nothing but this package, and take the moment before anything of ``sglang`` is imported.
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":
-        """Take the moment before anything of ``sglang`` is imported.
-
-        Raises:
-            ImportError: this package is damaged, and the environment asks something of it.
-            BaseException: the recorded refusal, see ``_finder.refuse``.
-        """
-        if name == PACKAGE:
-            return _own_spec()
-        if name != "sglang" and not name.startswith("sglang."):
-            return None
-        import _imp
-
-        # Finders are called under the import lock, which every import in every thread needs to get on. What follows
-        # waits for imports of other threads, so it lets go of it.
-        held = 0
-        try:
-            while True:
-                _imp.release_lock()
-                held += 1
-        except RuntimeError:
-            pass  # not held by this thread, or no longer
-        try:
-            # Activates, once for all threads: the lock of this one module sees to that. A lock of ours would not do.
-            # The caller already holds the lock of the module it asked for, and the import system breaks a deadlock only
-            # among locks that it knows. This form of the statement waits for another thread, and puts up with finding
-            # the module half imported by this one.
-            import sglang_draft_ext._activation  # noqa: F401
-            from sglang_draft_ext import _finder
-        except Exception as error:
-            if not configured():
-                return None
-            raise ImportError(
-                f"sglang-draft-ext is damaged ({type(error).__name__}: {error}), yet {PREFIX}* variables ask for it: "
-                f"install it again, or set {DISABLE}=1 to go on without it",
-                name=PACKAGE,
-            ) from error
-        finally:
-            for _ in range(held):
-                _imp.acquire_lock()
-        _finder.check()
+    Raises:
+        ImportError: this package is damaged, and the environment asks something of it.
+        BaseException: the recorded refusal, see ``_finder.refuse``.
+    """
+    if name == PACKAGE:
+        return _own_spec()
+    if name != "sglang" and not name.startswith("sglang."):
         return None
+    import _imp
+
+    # Finders are called under the import lock, which every import in every thread needs to get on. What follows
+    # waits for imports of other threads, so it lets go of it.
+    held = 0
+    try:
+        while True:
+            _imp.release_lock()
+            held += 1
+    except RuntimeError:
+        pass  # not held by this thread, or no longer
+    try:
+        # Activates, once for all threads: the lock of this one module sees to that. A lock of ours would not do.
+        # The caller already holds the lock of the module it asked for, and the import system breaks a deadlock only
+        # among locks that it knows. This form of the statement waits for another thread, and puts up with finding
+        # the module half imported by this one.
+        import sglang_draft_ext._activation  # noqa: F401
+        from sglang_draft_ext import _finder
+    except Exception as error:
+        if not configured():
+            return None
+        raise ImportError(
+            f"sglang-draft-ext is damaged ({type(error).__name__}: {error}), yet {PREFIX}* variables ask for it: "
+            f"install it again, or set {DISABLE}=1 to go on without it",
+            name=PACKAGE,
+        ) from error
+    finally:
+        for _ in range(held):
+            _imp.acquire_lock()
+    _finder.check()
+    return None
 
 
 def _own_spec() -> "ModuleSpec | None":
@@ -91,12 +89,10 @@ def _own_spec() -> "ModuleSpec | None":
     return PathFinder.find_spec(PACKAGE, [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))])
 
 
-FINDER = Finder()
-
-
 def run() -> None:
     """Wait for the first import of ``sglang``. Does nothing when switched off, or when called again."""
     import sys
 
-    if not disabled() and FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, FINDER)
+    finder = sys.modules[__name__]
+    if not disabled() and finder not in sys.meta_path:
+        sys.meta_path.insert(0, finder)

@@ -62,7 +62,7 @@ class Report:
 def examine() -> Report:
     """Look at this interpreter's SGLang and at this environment."""
     # Not by `importlib.util.find_spec`, which would ask this package's own finder, and so activate the hooks.
-    others = (finder for finder in sys.meta_path if finder is not _startup.FINDER)
+    others = (finder for finder in sys.meta_path if finder is not _startup)
     spec = next(filter(None, (finder.find_spec("sglang", None) for finder in others)), None)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     surface = Surface(folders, _version()) if folders else None

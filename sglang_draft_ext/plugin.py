@@ -12,4 +12,4 @@ def load() -> None:
     """
     if not _startup.disabled():
         _startup.run()
-        _startup.FINDER.find_spec("sglang")
+        _startup.find_spec("sglang")

@@ -258,5 +258,5 @@ def register(backend: DraftBackend) -> None:
     with _finder.not_swallowed():
         _startup.run()
         if "sglang" in sys.modules:  # imported before this package could wait for it
-            _startup.FINDER.find_spec("sglang")
+            _startup.find_spec("sglang")
         registry.register(backend, where=where)

@@ -79,7 +79,7 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 # How many finders of this package wait for `import sglang`.
 FINDERS = """
 import sys
-print(sum(type(finder).__module__.startswith("sglang_draft_ext") for finder in sys.meta_path))
+print(sum(getattr(finder, "__name__", "").startswith("sglang_draft_ext") for finder in sys.meta_path))
 """
 
 FAKE_HOOKS = """

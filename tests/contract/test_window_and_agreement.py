@@ -196,7 +196,7 @@ def test_where_nothing_asks_for_this_package_stock_is_stock(model):
 
 LATE_START = """
 import json
-sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("sglang_draft_ext")]
+sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not sys.modules.get("sglang_draft_ext._startup")]
 import sglang.srt.server_args as stock
 import sglang.srt.model_executor.model_runner
 """

@@ -227,7 +227,7 @@ def test_a_program_that_handles_the_error_itself_goes_on(release):
 
 LATE_START = """
 import sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("sglang_draft_ext")]
+sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not sys.modules.get("sglang_draft_ext._startup")]
 """
 
 
