@@ -52,6 +52,15 @@ FILES = {
 
             def __init__(self, **kwargs):
                 self.__dict__.update(kwargs)
+                self._kept_post_init()
+
+            def __post_init__(self):
+                self._built = True
+
+            _kept_post_init = __post_init__  # as msgspec does
+
+            def __reduce__(self):
+                return _rebuild_server_args, (type(self), {}, self.__dict__)
 
             speculative_attention_mode = "prefill"
             speculative_num_steps = 3
@@ -71,6 +80,12 @@ FILES = {
 
             def resolve_once(self):
                 self._resolved = True
+
+        def _rebuild_server_args(cls, fields, bookkeeping):
+            record = object.__new__(cls)
+            record._kept_post_init()  # msgspec, too, calls it from here
+            record.__dict__.update(bookkeeping)
+            return record
 
         def prepare_server_args(argv):
             parser = argparse.ArgumentParser()
