@@ -486,7 +486,9 @@ POINTS = (
     ),
     _process_point("scheduler process", SCHEDULER, "Scheduler", wrapper="begin_scheduler"),
     _process_point("detokenizer process", DETOKENIZER, "DetokenizerManager"),
-    _process_point("data-parallel process", DATA_PARALLEL, "DataParallelController"),
+    _process_point(
+        "data-parallel process", DATA_PARALLEL, "DataParallelController", wrapper="begin_controller"
+    ),
     _process_point(
         "tokenizer process",
         MULTI_TOKENIZER,

@@ -49,6 +49,7 @@ FILES = {
             attention_backend = "triton"
             speculative_eagle_topk = 1
             page_size = 1
+            nnodes = 1
 
             def __init__(self, **kwargs):
                 self.__dict__.update(kwargs)
