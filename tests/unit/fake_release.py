@@ -121,6 +121,9 @@ FILES = {
             def __init__(self, server_args, port_args):
                 print("{owner} begins", flush=True)
 
+            def get_internal_state(self, request):
+                return {{}}
+
         def run_process(server_args):
             try:
                 {owner}(server_args, None)
