@@ -70,7 +70,7 @@ class Unpickled:
         fields = {"model_path": MODEL}
         if hasattr(self.stock, "_rebuild_server_args"):
             return self.stock._rebuild_server_args, (self.stock.ServerArgs, fields, {})
-        return copyreg.__newobj__, (self.stock.ServerArgs,), fields
+        return copyreg._reconstructor, (self.stock.ServerArgs, object, None), fields
 
 # Importing SGLang takes long, and a window closes once: each attempt is made in a fork.
 def forked(call):
@@ -343,7 +343,8 @@ METHODS = (
 )  # releases use the first; programs may start their own processes otherwise
 CHILD = """
 import os, sys
-if "multiprocessing" in " ".join(sys.orig_argv) and os.environ.get("FORGET"):
+child = any(main in " ".join(sys.orig_argv) for main in ("spawn_main", "forkserver import main"))
+if child and os.environ.get("FORGET"):
     os.environ.pop("SGLANG_DRAFT_EXT_BACKENDS", None)
 """
 BEGIN = """
