@@ -7,7 +7,7 @@ whose making was interrupted is made again, and a changed requirement makes its 
     tools               tests, lint and build, with this project installed editable
     base                torch and all that a stock SGLang imports
     releases/X          SGLang X, unmodified
-    libraries/Y         what some releases need in another version than base has
+    libraries/Y         what some releases need in another version than base has, and what one test needs
     wheel               this project, built from the working tree
     servers/X-stock     Python that sees base, release X and the reference platform
     servers/X-extended  the same with this project's wheel installed, start-up file and all
@@ -108,7 +108,7 @@ def server_env(release: str = NEWEST, *, extended: bool) -> Path:
     folder = CACHE / "servers" / f"{release}-{'extended' if extended else 'stock'}"
     paths = [release_folder(release)]
     if "libraries" in _entry(release):
-        paths.append(_libraries(_entry(release)["libraries"]))
+        paths.append(libraries(_entry(release)["libraries"]))
     paths += [_reference_platform(), _site_packages(base_env())]
     lines = [str(path) for path in paths]
     if _entry(release).get("stubs"):  # it imports sgl_kernel, or vllm, whatever the device is
@@ -169,7 +169,8 @@ def release_folder(release: str) -> Path:
     return folder
 
 
-def _libraries(name: str) -> Path:
+def libraries(name: str) -> Path:
+    """A folder with the libraries that the lock gives this name."""
     folder = CACHE / "libraries" / name
     requirements = json.loads(RELEASES.read_text())["libraries"][name]
     _made(folder, requirements, lambda: _install_by_hash(folder, requirements, name))

@@ -19,8 +19,12 @@ from sglang_draft_ext.errors import AgreementError, DraftExtError, LateRegistrat
 from sglang_draft_ext.registry import call_site, registry
 
 # Ranks have just left a barrier when they compare.
-PATIENCE = timedelta(seconds=30)
+PATIENCE = timedelta(seconds=10)
+# Until the ranks of a node have compared, from when its other processes begin.
+TELLING = timedelta(seconds=30)
 
+#: What ends this rank, once the others are told.
+untold: DraftExtError | None = None
 _choices: dict[str, tuple[str, ...]] = {}
 
 
@@ -125,7 +129,15 @@ def agree(server_args: Any, *, who: str) -> None:
         )
 
 
-def agree_with_ranks(store: Any, rank: int, size: int, *, selection: str) -> None:
+def tell_ranks(error: DraftExtError) -> None:
+    """Keep *error*, which ends this rank, until the ranks have joined: another node's would wait for this one till then."""
+    global untold
+    untold = untold or error
+
+
+def agree_with_ranks(
+    store: Any, rank: int, size: int, *, selection: str, refusal: DraftExtError | None = None
+) -> None:
     """Compare this rank with all others; their nodes were launched one by one, each with its own environment.
 
     Args:
@@ -133,11 +145,15 @@ def agree_with_ranks(store: Any, rank: int, size: int, *, selection: str) -> Non
             nothing is asked of this package there.
         rank, size: Of this rank in that world.
         selection: The draft's backends.
+        refusal: What ends this rank, to tell the others.
 
     Raises:
         AgreementError: another rank was asked for something else, or for nothing.
+        DraftExtError: *refusal*.
     """
     mine = {**registered(), "selection": selection}
+    if refusal:
+        mine["refusal"] = str(refusal)
     # The variable is one way to ask for the selection, and another node may use another.
     mine.pop(settings.SELECT, None)
     store.set(_key("asked", rank), json.dumps(mine))
@@ -150,11 +166,11 @@ def agree_with_ranks(store: Any, rank: int, size: int, *, selection: str) -> Non
         differences.append(difference(mine, theirs, other=f"on rank {other}"))
     store.set(_key("compared", rank), "")
     found = "; ".join(filter(None, differences))
-    if found:
+    if found or refusal:
         # The rank that keeps the store ends last.
         with suppress(RuntimeError):
             store.wait([_key("compared", other) for other in answered], PATIENCE)
-        raise AgreementError(
+        raise refusal or AgreementError(
             "The ranks of the server were asked for different things",
             where=f"rank {rank}",
             found=found,

@@ -227,6 +227,12 @@ def _own_backend_hooks(resolver: str, *parameters: str) -> tuple[Hook, ...]:
     )
 
 
+_BUILDING = Hook(
+    module=SERVER_ARGS,
+    attribute="ServerArgs.__post_init__",
+    parameters=("self",),
+    edit="server_args:watch_building",
+)
 _DFLASH = ("DFLASH", "DSPARK")
 
 POINTS = (
@@ -245,6 +251,30 @@ POINTS = (
                 test=_resolves_when_built,
                 hooks=_server_args_hooks("__post_init__"),
             ),
+        ),
+    ),
+    Point(
+        name="arguments built",
+        serves=(),  # without it, the window closes when they are resolved
+        always=True,
+        eras=(
+            Era(
+                name="a struct",
+                test=_has(SERVER_ARGS, "_rebuild_server_args"),
+                hooks=(
+                    _BUILDING,
+                    Hook(module=SERVER_ARGS, attribute="_rebuild_server_args", parameters=("cls", "fields")),
+                ),
+            ),
+            Era(
+                name="a dataclass",
+                test=_has(SERVER_ARGS, "ServerArgs.resolve_once"),
+                hooks=(
+                    _BUILDING,
+                    Hook(module=SERVER_ARGS, attribute="ServerArgs.resolve_once", parameters=("self",)),
+                ),
+            ),
+            Era(name="resolved when built", test=_resolves_when_built),
         ),
     ),
     Point(
@@ -456,7 +486,9 @@ POINTS = (
     ),
     _process_point("scheduler process", SCHEDULER, "Scheduler", wrapper="begin_scheduler"),
     _process_point("detokenizer process", DETOKENIZER, "DetokenizerManager"),
-    _process_point("data-parallel process", DATA_PARALLEL, "DataParallelController"),
+    _process_point(
+        "data-parallel process", DATA_PARALLEL, "DataParallelController", wrapper="begin_controller"
+    ),
     _process_point(
         "tokenizer process",
         MULTI_TOKENIZER,

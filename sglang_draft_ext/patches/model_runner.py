@@ -67,5 +67,6 @@ def compare_ranks(
             torch.distributed.get_rank(),
             torch.distributed.get_world_size(),
             selection=str(plan.selection) if plan else "",
+            refusal=guard.untold,
         )
     return result

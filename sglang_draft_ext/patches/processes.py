@@ -1,6 +1,7 @@
 """Why: a child that was asked for something else than its parent would serve another draft, or none, and nobody would know.
 How: the classes whose construction begins a child's work (scheduler, data-parallel controller, detokenizer, tokenizer worker)
-get a wrapped constructor that compares first. Not the functions that the children run: those are pickled by name.
+get a wrapped constructor that compares first. Not the functions that the children run: those are pickled by name. On several
+nodes, a scheduler that differs goes on until the ranks are joined: those of the other nodes would wait for it.
 Upstream: no equivalent; stock reports to the parent what these constructors raise.
 Delete when: never needed by itself; it goes with the rest."""
 
@@ -10,6 +11,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +24,26 @@ logger = logging.getLogger("sglang_draft_ext")
 
 def begin(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Wrapper of a constructor ``(server_args, port_args, …)``."""
-    guard.agree(args[0] if args else kwargs["server_args"], who=type(instance).__name__)
-    guard.close()
+    try:
+        _compare(instance, args, kwargs)
+    except DraftExtError:
+        if _on_several_nodes(args, kwargs):
+            # This ends the node: its ranks have to tell the others first.
+            time.sleep(guard.TELLING.total_seconds())
+        raise
+    return wrapped(*args, **kwargs)
+
+
+def begin_controller(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Wrapper of ``DataParallelController.__init__``, which starts schedulers."""
+    try:
+        _compare(instance, args, kwargs)
+    except DraftExtError:
+        if not _on_several_nodes(args, kwargs):
+            raise
+        # What is different here is different in the schedulers, and they tell.
     return wrapped(*args, **kwargs)
 
 
@@ -31,13 +51,15 @@ def begin_scheduler(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Wrapper of ``Scheduler.__init__``: a factory that cannot be imported is told before a model is loaded."""
-
-    def load_and_begin(*args: Any, **kwargs: Any) -> Any:
+    try:
+        _compare(instance, args, kwargs)
         for name in registry.names:
             build.load_factories(name)
-        return wrapped(*args, **kwargs)
-
-    return begin(load_and_begin, instance, args, kwargs)
+    except DraftExtError as error:
+        if not _on_several_nodes(args, kwargs):
+            raise
+        guard.tell_ranks(error)
+    return wrapped(*args, **kwargs)
 
 
 def begin_tokenizer(
@@ -52,3 +74,16 @@ def begin_tokenizer(
         if parent is not None and parent.pid is not None:
             os.kill(parent.pid, signal.SIGQUIT)  # as stock's other children do
         raise
+
+
+def _compare(instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    guard.agree(_server_args(args, kwargs), who=type(instance).__name__)
+    guard.close()
+
+
+def _on_several_nodes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return bool(_server_args(args, kwargs).nnodes > 1)
+
+
+def _server_args(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0] if args else kwargs["server_args"]

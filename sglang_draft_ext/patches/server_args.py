@@ -1,8 +1,8 @@
 """Why: what was asked for must be possible before a model is loaded, and nothing may be asked for afterwards; and stock has one
 draft flag for all roles (none before 0.5.7).
-How: `ServerArgs.add_cli_args`, `from_cli_args` and the method that resolves the arguments are wrapped. The parser gets the
-role flags. Going into resolution, the window closes, every provider is imported, and the selection is put into the draft
-flag's field; coming out, it is completed and checked, and attached for the children.
+How: `ServerArgs.add_cli_args`, `from_cli_args`, what runs when arguments are built, and the method that resolves them are wrapped.
+The parser gets the role flags. The window closes when arguments are built, and every provider is imported. Going into resolution,
+the selection is put into the draft flag's field; coming out, it is completed and checked, and attached for the children.
 Upstream: `--speculative-draft-attention-backend` of PR 14843 (0.5.7); stock's helpers accept a late call and ignore it.
 Delete when: stock checks draft backends when it resolves its arguments, and splits the flag by role."""
 
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 from collections.abc import Callable
+from types import FunctionType, ModuleType
 from typing import Any
 
 from sglang_draft_ext import guard, hooks, launch, selection
@@ -90,6 +92,39 @@ def from_cli_args(
         refuse(f"{error.problem}; {error.remedy} (asked in {error.where})")
     finally:
         launch.pending.reset(token)
+
+
+_stock_post_init: Callable[[Any], None] | None = None
+
+
+def watch_building(module: ModuleType, _attribute: str) -> None:
+    """Close the window where arguments are built and not yet resolved.
+
+    The function gets other code, since msgspec calls the one that it found as ``__post_init__`` when it made the class.
+    """
+    global _stock_post_init
+    function: FunctionType = vars(module.ServerArgs)["__post_init__"]
+    if _stock_post_init or function.__code__.co_freevars:
+        return
+    _stock_post_init = FunctionType(function.__code__, function.__globals__)
+    function.__code__ = _post_init.__code__
+
+
+def _post_init(self: Any) -> None:
+    # Runs with the globals of stock's module.
+    from sglang_draft_ext.patches.server_args import built
+
+    built(self)
+
+
+def built(server_args: Any) -> None:
+    """What ``ServerArgs.__post_init__()`` does where it resolves nothing."""
+    if _stock_post_init:
+        _stock_post_init(server_args)
+    # Unpickling and copying a struct builds one.
+    rebuilt = sys._getframe(2).f_code.co_name == "_rebuild_server_args"
+    if not rebuilt and not hooks.is_placeholder(server_args):
+        guard.close()
 
 
 def resolution(

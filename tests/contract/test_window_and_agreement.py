@@ -11,6 +11,7 @@ import pytest
 from contract.release import SURFACE, era
 
 from sglang_draft_ext import points
+from sglang_draft_ext.releases import TESTED
 
 pytestmark = pytest.mark.contract
 
@@ -26,7 +27,7 @@ CONFIG = {
     "max_position_embeddings": 128, "torch_dtype": "float32",
 }  # fmt: skip
 PRELUDE = """
-import argparse, importlib, os, pickle, runpy, sys
+import argparse, copyreg, importlib, json, os, pickle, runpy, sys
 import sglang_draft_ext
 from sglang_draft_ext import DraftBackend, LateRegistrationError
 
@@ -52,10 +53,40 @@ def attempt(call):
         raise
     except BaseException as error:
         print("ended with", type(error).__name__, str(error)[:200], file=sys.stderr)
-"""
-STOP = """
+
 def stop(*_, **__):
     raise SystemExit(0)
+
+def placeholder(stock):
+    try:
+        return stock.ServerArgs(model_path="dummy")
+    except (ImportError, RuntimeError):  # up to 0.5.3.post3 these are resolved, too, and ask for a GPU
+        return object.__new__(stock.ServerArgs)
+
+class Unpickled:
+    # What a child gets: nothing was built here.
+    def __init__(self, stock):
+        self.stock = stock
+    def __reduce__(self):
+        fields = {"model_path": MODEL}
+        if hasattr(self.stock, "_rebuild_server_args"):
+            return self.stock._rebuild_server_args, (self.stock.ServerArgs, fields, {})
+        return copyreg._reconstructor, (self.stock.ServerArgs, object, None), fields
+
+# Importing SGLang takes long, and a window closes once: each attempt is made in a fork.
+def forked(call):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(writer, json.dumps(call()).encode())
+        except BaseException as error:
+            os.write(writer, json.dumps(f"{type(error).__name__}: {error}").encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    said = b"".join(iter(lambda: os.read(reader, 10000), b""))
+    os.wait()
+    return json.loads(said)
 """
 ROUTES = {
     "prepare_server_args": "attempt(lambda: stock.prepare_server_args(ARGUMENTS))",
@@ -65,12 +96,10 @@ ROUTES = {
         namespace = parser.parse_args(ARGUMENTS)
         attempt(lambda: stock.ServerArgs.from_cli_args(namespace))
     """,
-    "constructor": """
-        def build():
-            built = stock.ServerArgs(model_path=MODEL, device="cpu")
-            if hasattr(built, "resolve_once"):
-                built.resolve_once()
-        attempt(build)
+    "constructor": "attempt(lambda: stock.ServerArgs(model_path=MODEL, device='cpu'))",
+    "several": """
+        for page_size in (1, 16):
+            attempt(lambda: stock.ServerArgs(model_path=MODEL, device="cpu", page_size=page_size))
     """,
     "Engine": """
         from sglang.srt.entrypoints.engine import Engine
@@ -85,12 +114,19 @@ ROUTES = {
         sys.argv = ["sglang", "serve", *ARGUMENTS]
         attempt(main)
     """,
-    "bench_one_batch": """
-        sys.argv = ["bench_one_batch", "--model-path", MODEL + "/nothing", "--device", "cpu"]
-        attempt(lambda: runpy.run_module("sglang.bench_one_batch", run_name="__main__"))
-    """,
+    **{
+        tool: f"""
+        sys.argv = ["{tool}", "--model-path", MODEL + "/nothing", "--device", "cpu"]
+        attempt(lambda: runpy.run_module("sglang.{tool}", run_name="__main__"))
+        """
+        for tool in ("bench_one_batch", "bench_offline_throughput")
+    },
 }
-MODULES = {"serve": "sglang.cli", "bench_one_batch": "sglang.bench_one_batch"}
+MODULES = {
+    "serve": "sglang.cli",
+    "bench_one_batch": "sglang.bench_one_batch",
+    "bench_offline_throughput": "sglang.bench_offline_throughput",
+}
 
 
 @pytest.fixture
@@ -103,13 +139,13 @@ def run(model, code, *, asked="torch_native", **environ):
     """Run a program with this package at work; what it printed last, as JSON."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("SGLANG_DRAFT_EXT_", "PYTEST"))}
     tests = os.path.dirname(os.path.dirname(__file__))
-    path = os.pathsep.join([environ.pop("PYTHONPATH", tests), tests, os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(model), tests, os.environ.get("PYTHONPATH", "")])
     if asked:
         clean["SGLANG_DRAFT_EXT_BACKENDS"] = asked
     done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + STOP + textwrap.dedent(code)],
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
         check=False,
-        env={**clean, "PYTHONPATH": path, "MODEL": str(model), **environ},
+        env={**clean, "PYTHONPATH": path, "MODEL": str(model), "HF_HUB_OFFLINE": "1", **environ},
         cwd=model,
         capture_output=True,
         text=True,
@@ -119,19 +155,18 @@ def run(model, code, *, asked="torch_native", **environ):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# Importing SGLang takes long, and a window closes once: each route is taken in a fork.
 EVERY_ROUTE = """
-import json
 import sglang.srt.entrypoints.engine
 import sglang.srt.server_args as stock
+from sglang_draft_ext import guard
 
 parser = argparse.ArgumentParser()
 stock.ServerArgs.add_cli_args(parser)
 parser.format_help()
-try:
-    pickle.loads(pickle.dumps(stock.ServerArgs(model_path="dummy")))
-except ImportError:
-    pass  # before 0.5.4, these too are resolved, and ask for a GPU's libraries
+pickle.loads(pickle.dumps(placeholder(stock)))
+pickle.loads(pickle.dumps(Unpickled(stock)))
+sys.argv = ["bench_serving", "--help"]
+attempt(lambda: runpy.run_module("sglang.bench_serving", run_name="__main__"))  # a client of servers
 opened = [late(lambda: register("early"))]
 opened += [late(lambda: getattr(stock, helper)(["third_party"])) for helper in HELPERS]
 assert "third_party" in stock.ATTENTION_BACKEND_CHOICES
@@ -141,25 +176,17 @@ def closed(route):
     yield late(lambda: register("later"))
     for helper in HELPERS:
         yield late(lambda: getattr(stock, helper)(["third_party"]))
+    guard.checkpoint()
+    if REGISTRY:  # stock's modules and third parties register there when they are imported
+        importlib.import_module(REGISTRY).ATTENTION_BACKENDS["third_party"] = stop
+    guard.checkpoint()
     stock.ATTENTION_BACKEND_CHOICES.append("written")
-    yield late(lambda: stock.ServerArgs.from_cli_args(argparse.Namespace()))
+    yield late(guard.checkpoint)
     stock.ATTENTION_BACKEND_CHOICES.remove("written")
     os.environ["SGLANG_DRAFT_EXT_SELECT"] = "decode=triton"
-    yield late(lambda: stock.ServerArgs.from_cli_args(argparse.Namespace()))
+    yield late(guard.checkpoint)
 
-said = {}
-for name, route in ROUTES.items():
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        try:
-            os.write(writer, json.dumps([*closed(route)]).encode())
-        except BaseException as error:
-            os.write(writer, json.dumps(f"{type(error).__name__}: {error}").encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    said[name] = json.loads(os.read(reader, 10000))
-    os.wait()
+said = {name: forked(lambda: [*closed(route)]) for name, route in ROUTES.items()}
 print()
 print(json.dumps([opened, said]))
 """
@@ -167,7 +194,9 @@ print(json.dumps([opened, said]))
 
 def test_the_window_stays_open_until_arguments_are_parsed_or_built(model):
     routes = {name: textwrap.dedent(route) for name, route in ROUTES.items() if _has(MODULES.get(name))}
-    opened, said = run(model, f"HELPERS, ROUTES = {HELPERS!r}, {routes!r}\n{EVERY_ROUTE}")
+    registry = points.ATTENTION_REGISTRY if SURFACE.source(points.ATTENTION_REGISTRY) else None
+    names = f"HELPERS, ROUTES, REGISTRY = {HELPERS!r}, {routes!r}, {registry!r}\n"
+    opened, said = run(model, names + EVERY_ROUTE)
     assert opened == [False] * (1 + len(HELPERS))
     assert said == dict.fromkeys(routes, [True] * (3 + len(HELPERS)))
 
@@ -176,15 +205,30 @@ def _has(module):
     return module is None or find_spec(module) is not None
 
 
+def test_a_provider_that_registers_while_arguments_are_parsed_is_late(model):
+    (model / "eager.py").write_text(
+        "import sglang_draft_ext\n"
+        "BACKEND, MORE = (sglang_draft_ext.DraftBackend(name=n, attention='gone:x') for n in ('eager', 'more'))\n"
+        "sglang_draft_ext.register(MORE)\n"
+    )
+    distribution(model, "sglang_draft_ext.backends", "eager", "eager:BACKEND")
+    code = """
+    import sglang.srt.server_args as stock
+    parse = lambda: stock.prepare_server_args(ARGUMENTS)
+    print(json.dumps([late(parse), late(lambda: register("after"))]))
+    """
+    assert run(model, code, asked="eager") == [True, True]
+
+
 def test_where_nothing_asks_for_this_package_stock_is_stock(model):
     code = f"""
-    import json
     import sglang.srt.server_args as stock
 
-    {textwrap.indent(textwrap.dedent(ROUTES["constructor"]), "    ").strip()}
+    {ROUTES["constructor"]}
     helpers = [getattr(stock, helper) for helper in {HELPERS}]
     for helper in helpers:
         helper(["third_party"])
+    stock.ATTENTION_BACKEND_CHOICES.append("written")
     attempt(lambda: stock.prepare_server_args(ARGUMENTS))
     print()
     print(json.dumps([type(helper).__name__ for helper in helpers]))
@@ -194,21 +238,77 @@ def test_where_nothing_asks_for_this_package_stock_is_stock(model):
     assert run(model, code, asked="") == expected
 
 
-LATE_START = """
-import json
-sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not sys.modules.get("sglang_draft_ext._startup")]
-import sglang.srt.server_args as stock
-import sglang.srt.model_executor.model_runner
-"""
+# What is swallowed where it happens
+
+
+def distribution(folder, group, name, reference):
+    """A distribution with one entry point."""
+    info = folder / f"{name}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {reference}\n")
+
+
+@pytest.mark.parametrize("place", [".pth", "sitecustomize"])
+def test_what_is_swallowed_at_the_start_is_raised_by_the_import(model, place):
+    wrong = "import sglang_draft_ext; sglang_draft_ext.register(7)\n"
+    (model / "site").mkdir()
+    (model / "site" / "provider.pth").write_text(wrong)
+    add = f"import site; site.addsitedir({str(model / 'site')!r})\n"
+    (model / "sitecustomize.py").write_text(add if place == ".pth" else wrong)
+    code = """
+    said = []
+    for attempt in range(2):
+        try:
+            import sglang.srt.server_args
+        except sglang_draft_ext.BackendError as error:
+            said.append(error.problem)
+    print(json.dumps(said))
+    """
+    assert run(model, code, asked="") == ["7 is not a DraftBackend"] * 2
 
 
 @pytest.mark.skipif(not HAS_PLUGINS, reason="this release has no plugins")
-def test_a_plugin_starts_this_package_in_time_or_says_so(model):
-    code = LATE_START + textwrap.dedent("""
-    from sglang_draft_ext import _finder, hooks
-    held = stock.ServerArgs(model_path=MODEL, device="cpu") if os.environ["HELD"] else None
+def test_what_sglang_swallows_of_a_plugin_is_raised_when_arguments_are_parsed(model):
+    (model / "bad_plugin.py").write_text(
+        "import sglang_draft_ext\ndef load(): sglang_draft_ext.register(7)\n"
+    )
+    distribution(model, "sglang.srt.plugins", "bad", "bad_plugin:load")
+    code = """
+    import sglang.srt.server_args as stock
     from sglang.srt.plugins import load_plugins
     load_plugins()
+    said = None
+    try:
+        stock.prepare_server_args(ARGUMENTS)
+    except sglang_draft_ext.BackendError as error:
+        said = error.problem
+    print(json.dumps(said))
+    """
+    assert run(model, code, asked="") == "7 is not a DraftBackend"
+
+
+# Started after SGLang was imported
+
+LATE_START = """
+sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("sglang_draft_ext")]
+import sglang.srt.server_args as stock
+import sglang.srt.model_executor.model_runner
+from sglang_draft_ext import _finder
+
+def start(trigger, held):
+    built = pickle.loads(pickle.dumps(Unpickled(stock))) if held else None
+    if trigger == "plugin":
+        from sglang.srt.plugins import load_plugins
+        load_plugins()  # which swallows
+        error = _finder.refusal
+    else:
+        error = None
+        try:
+            register("started")
+        except LateRegistrationError as raised:
+            error = raised
+    from sglang_draft_ext import hooks
     stale = [
         name
         for hook in hooks.activation.applied
@@ -217,22 +317,37 @@ def test_a_plugin_starts_this_package_in_time_or_says_so(model):
         if name.startswith("sglang.") and hook.attribute in vars(module)
         and not hasattr(getattr(module, hook.attribute), "__wrapped__")
     ]
-    refused = type(_finder.refusal).__name__
-    print()
-    print(json.dumps(["torch_native" in stock.ServerArgs.add_cli_args.__module__, bool(hooks.activation.applied), stale, refused]))
-    """)
-    assert run(model, code, HELD="")[1:] == [True, [], "NoneType"]
-    assert run(model, code, HELD="1")[3] == "LateRegistrationError"
+    extra = [name for name in stock.ATTENTION_BACKEND_CHOICES if name in ("contract", "started")]
+    return [type(error).__name__, extra, stale]
+
+triggers = ("register", "plugin") if PLUGINS else ("register",)
+print()
+print(json.dumps([[forked(lambda: start(trigger, held)) for trigger in triggers] for held in (False, True)]))
+"""
 
 
+def test_a_start_after_the_import_patches_all_of_it_or_says_that_it_is_late(model):
+    code = f"PLUGINS = {HAS_PLUGINS}\n{LATE_START}"
+    in_time, late = run(model, code, asked="contract=contract.provider:BACKEND")
+    assert (
+        in_time == [["NoneType", ["contract", "started"], []], ["NoneType", ["contract"], []]][: len(in_time)]
+    )
+    assert late == [["LateRegistrationError", [], []]] * len(in_time)
+
+
+# Agreement
+
+# Releases spawn their children; what a program starts otherwise depends on Python, so one release is enough for it.
+METHODS = ("spawn", "forkserver", "fork") if SURFACE.version == TESTED[-1] else ("spawn",)
 CHILD = """
 import os, sys
-if "spawn_main" in " ".join(sys.orig_argv) and os.environ.get("FORGET"):
-    del os.environ["SGLANG_DRAFT_EXT_BACKENDS"]
+child = any(main in " ".join(sys.orig_argv) for main in ("spawn_main", "forkserver import main"))
+if child and os.environ.get("FORGET"):
+    os.environ.pop("SGLANG_DRAFT_EXT_BACKENDS", None)
 """
 BEGIN = """
 import importlib
-from sglang_draft_ext import hooks, points, _finder
+from sglang_draft_ext import hooks, points
 
 def begin(server_args, queue):
     said = {}
@@ -248,25 +363,28 @@ def begin(server_args, queue):
     queue.put(said)
 """
 PARENT = """
-import json, multiprocessing, signal
+import multiprocessing, signal
 import sglang.srt.server_args as stock
 from sglang_draft_ext.carried import Carried
 from children import begin
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGQUIT, lambda *_: None)
+    signal.signal(signal.SIGQUIT, lambda *_: None)  # a tokenizer worker's
     register("programmed")
-    try:
-        server_args = stock.ServerArgs(model_path="dummy")
-    except ImportError:
-        server_args = object.__new__(stock.ServerArgs)
+    server_args = placeholder(stock)
     server_args._draft_ext = Carried.of_this_process(None)
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=begin, args=(server_args, queue))
-    process.start()
-    said = queue.get(timeout=240)
-    process.join()
+    if os.environ["FORGET"]:
+        os.register_at_fork(after_in_child=lambda: os.environ.pop("SGLANG_DRAFT_EXT_BACKENDS", None))
+    started = []
+    for method in METHODS:
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        process = context.Process(target=begin, args=(server_args, queue))
+        process.start()
+        started.append((process, queue))
+    said = [queue.get(timeout=280) for _, queue in started]
+    for process, _ in started:
+        process.join()
     print()
     print(json.dumps(said))
 """
@@ -276,8 +394,10 @@ if __name__ == "__main__":
 def test_each_kind_of_process_compares_itself_with_its_parent(model, forget):
     (model / "sitecustomize.py").write_text(CHILD)
     (model / "children.py").write_text(BEGIN)
-    said = run(model, PARENT, PYTHONPATH=str(model), FORGET=forget)
-    assert len(said) == 4
-    for error in said.values():  # without ports, none of them gets far
-        assert error.startswith("AgreementError") == bool(forget), said
-        assert ("draft backend 'torch_native': nothing here" in error) == bool(forget)
+    said = dict(zip(METHODS, run(model, f"METHODS = {METHODS}\n{PARENT}", FORGET=forget), strict=True))
+    for method, children in said.items():
+        assert len(children) == 4, said
+        for error in children.values():  # without ports, none of them gets far
+            assert error.startswith(("AgreementError", "LateRegistrationError")) == bool(forget), said
+            forgot = "was 'torch_native' and is None" if method == "fork" else "'torch_native': nothing here"
+            assert (forgot in error) == bool(forget), said

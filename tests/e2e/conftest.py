@@ -47,7 +47,7 @@ class Servers:
     """Starts servers of one release, and remembers what it saw."""
 
     def __init__(self, release: str, logs: Path, say) -> None:
-        self.release, self._logs, self._say = release, logs, say
+        self.release, self._logs, self.say = release, logs, say
         self.model = _environment.model()
         rule = Rule(self.model)
         self.prompt = rule.prompt(8)
@@ -71,7 +71,7 @@ class Servers:
             self._seen[key] = self._serve(flags, extended, env or {})
             variables = " ".join(f"{name}={value}" for name, value in (env or {}).items())
             kind = "extended" if extended else "stock"
-            self._say(f"server {kind} {variables} {' '.join(flags)}: {time.monotonic() - began:.0f} s")
+            self.say(f"server {kind} {variables} {' '.join(flags)}: {time.monotonic() - began:.0f} s")
         return self._seen[key]
 
     def _serve(self, flags: tuple[str, ...], extended: bool, env: Mapping[str, str]) -> Seen:

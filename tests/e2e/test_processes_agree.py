@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -14,7 +15,11 @@ from _server import Server, _end_group, _free_port, speculative
 SPLIT = "prefill=triton,decode=torch_native"
 BIND = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}  # a core for each rank
 ASKING = {"SGLANG_DRAFT_EXT_BACKENDS": "torch_native", **BIND}
-WAYS = {"tensor parallel": ("--tp-size", "2"), "data parallel": ("--dp-size", "2")}
+WAYS = {
+    "tensor parallel": ("--tp-size", "2"),
+    "data parallel": ("--dp-size", "2"),
+    "tokenizer workers": ("--tokenizer-worker-num", "2"),
+}
 SAID = "A process of the server was asked for something else than the one that started it"
 # As if a child were started by another environment; the parent has done its part by then.
 CHANGED = """
@@ -27,7 +32,7 @@ import sys
 if "spawn_main" in " ".join(sys.orig_argv):
     class Hide:
         def find_spec(self, name, path=None, target=None):
-            if name == "e2e_provider":
+            if name == "e2e_provider" and {condition}:
                 raise ModuleNotFoundError("hidden", name=name)
     sys.meta_path.insert(0, Hide())
 """
@@ -72,9 +77,11 @@ def started(server: Server) -> Iterator[subprocess.Popen]:
         _end_group(process, patience=10)
 
 
-def assert_ends_by_itself(process: subprocess.Popen, server: Server) -> None:
+def assert_ends_by_itself(servers, process: subprocess.Popen, server: Server) -> None:
     """It ends with an error, within its time, and leaves no process behind."""
+    began = time.monotonic()
     assert process.wait(timeout=240) != 0
+    servers.say(f"{server.log_file.stem} ended by itself after {time.monotonic() - began:.0f} s")
     with suppress(ProcessLookupError):
         os.killpg(process.pid, 0)
         # Children that were told to end may take a moment.
@@ -89,29 +96,49 @@ def server_of(servers, name, *flags, env, extended=True, draft=SPLIT):
     return Server(python, servers.model, log, *speculative(1, draft), *flags, env=env)
 
 
-@pytest.mark.parametrize(
-    ("way", "asked", "start", "difference"),
-    [
-        ("tensor parallel", "torch_native", CHANGED, "draft backend 'torch_native': nothing here"),
-        (
-            "data parallel",
-            "torch_native=e2e_provider:BACKEND",
-            HIDDEN,
-            "draft backend 'torch_native': 'e2e_provider:BACKEND' cannot be imported here",
-        ),
-    ],
-    ids=["tensor parallel, environment changed", "data parallel, provider hidden"],
-)
-def test_a_child_that_differs_stops_the_launch(servers, tmp_path, way, asked, start, difference):
-    (tmp_path / "sitecustomize.py").write_text(start)
-    (tmp_path / "e2e_provider.py").write_text(PROVIDER)
-    env = {**BIND, "SGLANG_DRAFT_EXT_BACKENDS": asked, "PYTHONPATH": str(tmp_path)}
-    server = server_of(servers, way.replace(" ", "-"), *WAYS[way], env=env)
+# The request in the parent's environment, how its children start, and what they say.
+DIFFERENT = {
+    "environment changed": ("torch_native", CHANGED, "draft backend 'torch_native': nothing here"),
+    "provider hidden": (
+        "torch_native=e2e_provider:BACKEND",
+        HIDDEN.format(condition="True"),
+        "draft backend 'torch_native': 'e2e_provider:BACKEND' cannot be imported here",
+    ),
+}
+
+
+def environment(folder, asked, start):
+    """Variables of a launch whose children start with *start*."""
+    (folder / "sitecustomize.py").write_text(start)
+    (folder / "e2e_provider.py").write_text(PROVIDER)
+    return {**BIND, "SGLANG_DRAFT_EXT_BACKENDS": asked, "PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+@pytest.mark.parametrize("way", ["tensor parallel", "data parallel"])
+def test_a_child_that_differs_stops_the_launch(servers, tmp_path, way, what):
+    asked, start, difference = DIFFERENT[what]
+    name = f"{way}-{what}".replace(" ", "-")
+    server = server_of(servers, name, *WAYS[way], env=environment(tmp_path, asked, start))
     with started(server) as process:
-        assert_ends_by_itself(process, server)
+        assert_ends_by_itself(servers, process, server)
     assert SAID in server.log
     assert difference in server.log
     assert "Load weight" not in server.log
+
+
+def test_a_tokenizer_worker_that_differs_stops_the_server(servers, tmp_path):
+    """Its parent would start it again and again."""
+    asked, _, difference = DIFFERENT["provider hidden"]
+    start = HIDDEN.format(condition="'uvicorn._subprocess' in sys.modules")  # what starts these workers
+    env = environment(tmp_path, asked, start)
+    server = server_of(servers, "tokenizer-workers", *WAYS["tokenizer workers"], env=env)
+    with started(server) as process:
+        assert_ends_by_itself(servers, process, server)
+    assert SAID in server.log
+    assert difference in server.log
+    assert "Asked in: TokenizerWorker" in server.log
+    assert "Asked in: Scheduler" not in server.log
 
 
 def nodes(servers, name, **second):
@@ -137,8 +164,8 @@ def test_a_node_that_differs_stops_both(servers):
     more = {**ASKING, "SGLANG_DRAFT_EXT_BACKENDS": "torch_native,flex_attention"}
     first, second = nodes(servers, "different", env=more)
     with started(first) as one, started(second) as other:
-        assert_ends_by_itself(one, first)
-        assert_ends_by_itself(other, second)
+        assert_ends_by_itself(servers, one, first)
+        assert_ends_by_itself(servers, other, second)
     assert "draft backend 'flex_attention': nothing here, DraftBackend(" in first.log
     assert "nothing on rank 0" in second.log
     for node in (first, second):
@@ -146,12 +173,29 @@ def test_a_node_that_differs_stops_both(servers):
         assert "Load weight" not in node.log
 
 
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_a_child_that_differs_on_one_node_stops_both(servers, tmp_path, what):
+    asked, start, difference = DIFFERENT[what]
+    same, different = (tmp_path / "same", tmp_path / "different")
+    for folder in (same, different):
+        folder.mkdir()
+    first, second = nodes(servers, what.replace(" ", "-"), env=environment(different, asked, start))
+    first.environment |= environment(same, asked, "")
+    with started(first) as one, started(second) as other:
+        assert_ends_by_itself(servers, one, first)
+        assert_ends_by_itself(servers, other, second)
+    for node in (first, second):
+        assert SAID in node.log
+        assert difference in node.log
+        assert "Load weight" not in node.log
+
+
 def test_a_node_without_the_package_stops_both(servers):
     """Its rank never answers; stock ends it when the other has left."""
     first, second = nodes(servers, "without", env=BIND, extended=False, draft="triton")
     with started(first) as one, started(second) as other:
-        assert_ends_by_itself(one, first)
-        assert_ends_by_itself(other, second)
+        assert_ends_by_itself(servers, one, first)
+        assert_ends_by_itself(servers, other, second)
     assert "draft backend 'torch_native': DraftBackend(" in first.log
     assert "nothing on rank 1" in first.log
     assert "Load weight" not in first.log

@@ -49,9 +49,19 @@ FILES = {
             attention_backend = "triton"
             speculative_eagle_topk = 1
             page_size = 1
+            nnodes = 1
 
             def __init__(self, **kwargs):
                 self.__dict__.update(kwargs)
+                self._kept_post_init()
+
+            def __post_init__(self):
+                self._built = True
+
+            _kept_post_init = __post_init__  # as msgspec does
+
+            def __reduce__(self):
+                return _rebuild_server_args, (type(self), {}, self.__dict__)
 
             speculative_attention_mode = "prefill"
             speculative_num_steps = 3
@@ -71,6 +81,12 @@ FILES = {
 
             def resolve_once(self):
                 self._resolved = True
+
+        def _rebuild_server_args(cls, fields, bookkeeping):
+            record = object.__new__(cls)
+            record._kept_post_init()  # msgspec, too, calls it from here
+            record.__dict__.update(bookkeeping)
+            return record
 
         def prepare_server_args(argv):
             parser = argparse.ArgumentParser()
@@ -104,6 +120,9 @@ FILES = {
         class {owner}:
             def __init__(self, server_args, port_args):
                 print("{owner} begins", flush=True)
+
+            def get_internal_state(self, request):
+                return {{}}
 
         def run_process(server_args):
             try:

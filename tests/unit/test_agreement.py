@@ -147,6 +147,21 @@ def test_a_forked_child_whose_environment_was_changed_does_not_begin(release):
     assert "SGLANG_DRAFT_EXT_BACKENDS was 'accel=provider:BACKEND' and is None" in out
 
 
+@pytest.mark.parametrize(
+    ("module", "begins"),
+    [("scheduler", True), ("data_parallel_controller", True), ("detokenizer_manager", False)],
+)
+def test_on_several_nodes_a_child_that_differs_leaves_it_to_the_ranks_to_refuse(release, module, begins):
+    """They tell the other nodes, whose ranks wait for those of this one."""
+    change = "from sglang.srt.server_args import ServerArgs; ServerArgs.nnodes = 2"
+    forget = "del os.environ['SGLANG_DRAFT_EXT_BACKENDS']; import datetime, sglang_draft_ext.guard as guard"
+    forget += "; guard.TELLING = datetime.timedelta(seconds=0)"
+    out, exit_code = launch(release, module, everywhere=change, child=forget, **ASKING)
+    assert exit_code == (0 if begins else 3)
+    assert (f"{PROCESSES[module]} begins" in out) == begins
+    assert ("A process of the server was asked for something else" in out) != begins
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_program_that_registers_in_every_process_registers_the_same(release, method):
     everywhere = "import provider\nsglang_draft_ext.register(provider.LIMITED)"
@@ -206,6 +221,7 @@ RANKS = """
     import sys, threading
     from datetime import timedelta
     from sglang_draft_ext import guard, hooks
+    from sglang_draft_ext.errors import DraftExtError
     from sglang.srt.server_args import ServerArgs
 
     guard.PATIENCE = timedelta(seconds=1)
@@ -228,8 +244,9 @@ RANKS = """
                     raise RuntimeError("timeout")
 
     def compare(rank, selection):
+        refusal = DraftExtError("refused") if selection == "refused" else None
         try:
-            guard.agree_with_ranks(store, rank, 2, selection=selection)
+            guard.agree_with_ranks(store, rank, 2, selection=selection, refusal=refusal)
             said[rank] = "agreed"
         except Exception as error:
             said[rank] = f"{type(error).__name__} {error}"
@@ -257,6 +274,20 @@ def test_ranks_that_differ_all_say_so(release):
     first, second = ranks(release, "decode=accel", "decode=triton")
     assert "selection: decode=accel here, decode=triton on rank 1" in first
     assert "selection: decode=triton here, decode=accel on rank 0" in second
+
+
+def test_a_rank_that_is_refused_tells_the_others(release):
+    first, second = ranks(release, "decode=accel", "refused")
+    assert first.startswith("AgreementError")
+    assert "refusal: nothing here, refused" in first
+    assert second.startswith("DraftExtError refused")
+
+
+def test_ranks_that_are_refused_alike_do_not_agree(release):
+    assert [said.startswith("DraftExtError refused") for said in ranks(release, "refused", "refused")] == [
+        True,
+        True,
+    ]
 
 
 def test_a_rank_where_nothing_is_asked_never_answers(release):

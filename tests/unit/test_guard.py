@@ -11,6 +11,8 @@ import argparse, os, pickle, sys, types
 import sglang_draft_ext
 from sglang_draft_ext import DraftBackend
 
+PICKLED = b"csglang.srt.server_args\\n_rebuild_server_args\\n(csglang.srt.server_args\\nServerArgs\\n}}tR."
+
 def more(name="more"):
     return DraftBackend(name=name, attention="provider:attention")
 
@@ -25,6 +27,7 @@ def late(call):
 CLOSE = {
     "prepare_server_args": "from sglang.srt.server_args import prepare_server_args; prepare_server_args([])",
     "from_cli_args": "ServerArgs.from_cli_args(types.SimpleNamespace())",
+    "built": "ServerArgs()",
     "resolve_once": "ServerArgs().resolve_once()",
     "Engine": "from sglang.srt.entrypoints.engine import Engine; Engine()",
     "several": "ServerArgs().resolve_once(); ServerArgs().resolve_once()",
@@ -33,7 +36,8 @@ OPEN = {
     "nothing": "pass",
     "parser": "ServerArgs.add_cli_args(argparse.ArgumentParser()); argparse.ArgumentParser().format_help()",
     "defaults": "ServerArgs(model_path='dummy').resolve_once(); ServerArgs.page_size",
-    "unpickling": "pickle.loads(pickle.dumps(ServerArgs()))",
+    "unpickling": "pickle.loads(pickle.dumps(ServerArgs(model_path='dummy')))",
+    "unpickling what was built elsewhere": "pickle.loads(PICKLED)",
 }
 LATE = {
     "register": "sglang_draft_ext.register(more())",
@@ -88,7 +92,7 @@ def test_in_time(release, opening, route):
 @pytest.mark.parametrize("checkpoint", ["from_cli_args", "resolve_once", "pickle"])
 @pytest.mark.parametrize("route", UNNOTICED)
 def test_a_late_change_is_noticed_at_the_next_checkpoint(release, checkpoint, route):
-    code = IMPORTS + "made = ServerArgs()\nmade.resolve_once()\n"
+    code = IMPORTS + "made = ServerArgs(); made.resolve_once()\n"
     again = {**CLOSE, "pickle": "pickle.dumps(made)"}[checkpoint]
     line = len((PRELUDE + code).splitlines()) + 2
     out = said(release, code + f"{UNNOTICED[route]}\nlate(lambda: {again})\n", **ASKING)

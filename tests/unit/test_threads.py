@@ -46,7 +46,8 @@ import wrapt
 from sglang_draft_ext import hooks, points
 surface = hooks.activation.surface
 checked = 0
-for hook in (hook for point in points.POINTS for hook in point.era(surface).hooks):
+eras = [era for point in points.POINTS if (era := point.era(surface))]
+for hook in (hook for era in eras for hook in era.hooks):
     if hook.module not in sys.modules or not (hook.wrapper or hook.edit):
         continue
     found = sys.modules[hook.module]
@@ -57,6 +58,8 @@ for hook in (hook for point in points.POINTS for hook in point.era(surface).hook
         assert found.count("accel") == found.count("mine") == 1, found
     elif hook.kind == "dict":
         assert {{"accel", "mine"}} <= {{*found}}, found
+    elif hook.attribute.endswith("__post_init__"):
+        assert found.__code__.co_names[-1:] == ("built",), hook
     elif "choices" not in hook.attribute or hook.module.endswith("choices"):
         if type(found) in (staticmethod, classmethod):
             found = found.__func__

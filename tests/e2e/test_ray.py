@@ -1,0 +1,79 @@
+"""Schedulers that are Ray's actors: what the driver registered reaches them, and one that differs is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from _environment import libraries
+from _server import FLAGS, run_group, speculative
+from e2e.test_programs import keywords
+
+PROGRAM = """
+import json
+import sys
+
+import ray
+import sglang_draft_ext
+
+if __name__ == "__main__":
+    arguments = json.loads(sys.argv[1])
+    sglang_draft_ext.register(sglang_draft_ext.DraftBackend(name="mine", attention="stock:torch_native"))
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)
+    try:
+        from sglang.srt.ray.engine import RayEngine
+
+        engine = RayEngine(**arguments["engine"])
+        sampling = {"temperature": 0, "max_new_tokens": 16, "ignore_eos": True}
+        answers = engine.generate(input_ids=arguments["prompts"], sampling_params=sampling)
+        engine.shutdown()
+    finally:
+        ray.shutdown()
+    with open(arguments["out"], "w") as file:
+        json.dump(answers, file)
+"""
+# Stock's actor sets CUDA's device, whatever the platform is.
+START = """
+import os, sys
+import wrapt
+
+wrapt.register_post_import_hook(lambda torch: setattr(torch.cuda, "set_device", lambda device: None), "torch")
+if "default_worker.py" in " ".join(sys.orig_argv):
+    os.environ["SGLANG_DRAFT_EXT_BACKENDS"] = {asked!r}
+"""
+
+
+def serve(servers, folder, asked):
+    """Run the program with actors whose environment asks for *asked*; its exit code, output and answers."""
+    program, out = folder / "program.py", folder / "out.json"
+    program.write_text(PROGRAM)
+    (folder / "sitecustomize.py").write_text(START.format(asked=asked))
+    engine = keywords([*FLAGS, *speculative(1, "prefill=triton,decode=mine")]) | {
+        "model_path": str(servers.model),
+        "speculative_draft_model_path": str(servers.model),
+    }
+    arguments = {"engine": engine, "prompts": [servers.prompt, *servers.prompts], "out": str(out)}
+    env = {
+        "PYTHONPATH": f"{folder}:{libraries('ray')}",
+        "SGLANG_DRAFT_EXT_BACKENDS": "torch_native",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    command = [servers.python(extended=True), program, json.dumps(arguments)]
+    code, log = run_group(command, folder / "log", env=env, timeout=300)
+    return code, log, json.loads(out.read_text()) if out.exists() else None
+
+
+def test_the_actors_draft_on_what_the_driver_registered(servers, plain, tmp_path):
+    code, log, answers = serve(servers, tmp_path, "torch_native")
+    assert code == 0, log[-3000:]
+    assert [answer["output_ids"] for answer in answers] == plain.tokens
+    assert all(answer["meta_info"]["spec_accept_length"] > 3 for answer in answers)
+
+
+@pytest.mark.parametrize("asked", ["", "flex_attention"])
+def test_an_actor_that_was_asked_for_something_else_is_refused(servers, tmp_path, asked):
+    code, log, _ = serve(servers, tmp_path, asked)
+    assert code != 0
+    assert "A process of the server was asked for something else than the one that started it" in log
+    assert "draft backend 'torch_native': nothing here" in log
+    assert "Load weight" not in log
