@@ -8,11 +8,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from sglang_draft_ext import build, hooks, points, selection
+from sglang_draft_ext import build, catalogue, hooks, points, selection
 from sglang_draft_ext.errors import BackendError, SelectionError
 from sglang_draft_ext.registry import registry
 from sglang_draft_ext.selection import ROLES, Role, Selection
-from sglang_draft_ext.settings import SELECT
+from sglang_draft_ext.settings import BACKENDS, SELECT
 from sglang_draft_ext.workers import multi_layer_asks
 
 FIELD = "speculative_draft_attention_backend"
@@ -78,28 +78,23 @@ def check_names(names: Mapping[Role, str], sources: Mapping[Role, str], algorith
     Raises:
         SelectionError: with the nearest name and the full list.
     """
-    able = _able()
+    surface = hooks.activation.surface
     for role, name in names.items():
         # Only the multi-step algorithms look a name up in the maps.
         if algorithm in MULTI_STEP or role == "prefill":
-            known = alias(name, able[role])
-            why = (
-                f"it has none in this release; SGLANG_DRAFT_EXT_BACKENDS={known} adds it"
-                if known in able["prefill"]
-                else ""
-            )
-            selection.check(known, role, able[role], where=sources[role], why=why)
+            known = catalogue.current_name(surface, name)
+            able = catalogue.able(surface, role, registry.names)
+            selection.check(known, role, able, where=sources[role], why=_why_not(known, role))
 
 
-def _able() -> dict[Role, tuple[str, ...]]:
-    """Every name that can do a role: the general registry holds the draft's prefill, the two maps the others."""
-    surface = hooks.activation.surface
-    stock: dict[Role, tuple[str, ...]] = {
-        "prefill": points.stock_names(surface).general,
-        "extend": points.map_names(surface, "extend"),
-        "decode": points.map_names(surface, "decode"),
-    }
-    return {role: tuple(dict.fromkeys((*names, *registry.names))) for role, names in stock.items()}
+def _why_not(name: str, role: Role) -> str:
+    """What the catalogue says of a name that cannot do *role*; empty when the release does not know the name."""
+    found = catalogue.row(hooks.activation.surface, name)
+    if found is None:
+        return ""
+    if found[role].state == "multistep":
+        return f"it has none in this release; {BACKENDS}={name} adds it"
+    return found[role].why
 
 
 def plan(config: Any, names: Mapping[Role, str], sources: Mapping[Role, str]) -> Plan:
@@ -112,8 +107,7 @@ def plan(config: Any, names: Mapping[Role, str], sources: Mapping[Role, str]) ->
     Raises:
         SelectionError: a name cannot do its role on this release, or the algorithm has no such role.
     """
-    able = _able()
-    names = {role: alias(name, able[role]) for role, name in names.items()}
+    names = {role: catalogue.current_name(hooks.activation.surface, name) for role, name in names.items()}
     prefill = config.prefill_attention_backend or config.attention_backend
     decode = config.decode_attention_backend or config.attention_backend
     mode = config.speculative_attention_mode
@@ -127,12 +121,6 @@ def _default(role: Role, attention_mode: str) -> str:
     if role == "extend":
         return f"default: the draft's {'decode' if attention_mode == 'decode' else 'prefill'}"
     return f"default: the target's {role}"
-
-
-def alias(name: str, able: tuple[str, ...]) -> str:
-    """Stock's own new name for a deprecated one, where the release has dropped the old one from its maps."""
-    new = {"compressed": "dsv4", "tokenspeed_mla": "cutedsl_mla", "nsa": "dsa"}.get(name)
-    return new if new and name not in able and new in able else name
 
 
 def _check_roles(config: Any, made: Plan) -> None:

@@ -132,7 +132,26 @@ FILES = {
             def __init__(self, runner):
                 self.runner = runner
 
-        ATTENTION_BACKENDS = {"triton": TorchNative, "torch_native": TorchNative, "wave": TorchNative}
+        ATTENTION_BACKENDS = {}
+
+        def register_attention_backend(name):
+            def decorator(function):
+                ATTENTION_BACKENDS[name] = function
+                return function
+
+            return decorator
+
+        @register_attention_backend("triton")
+        def create_triton_backend(runner):
+            return TorchNative(runner)
+
+        @register_attention_backend("torch_native")
+        def create_torch_native_backend(runner):
+            return TorchNative(runner)
+
+        @register_attention_backend("wave")
+        def create_wave_backend(runner):
+            return TorchNative(runner)
     """,
     "srt/layers/attention/hybrid_attn_backend.py": """
         class HybridAttnBackend:
