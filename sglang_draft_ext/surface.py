@@ -87,11 +87,11 @@ class Source:
     """The definitions of one module."""
 
     def __init__(self, text: str) -> None:
-        self._tree = ast.parse(text)
+        self.tree = ast.parse(text)
 
     @cached_property
     def _names(self) -> dict[str, Definition]:
-        return _definitions(self._tree.body)
+        return _definitions(self.tree.body)
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
