@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from sglang_draft_ext import backports, catalogue, hooks, points
-from sglang_draft_ext.backend import STOCK, DraftBackend, load_reference
+from sglang_draft_ext.backend import STOCK, DraftBackend, Mla, load_reference
 from sglang_draft_ext.errors import BackendError
 from sglang_draft_ext.registry import registry
 
@@ -146,14 +146,14 @@ def _check_mla(backend: DraftBackend, runner: Any) -> None:
         return
     uses = bool(getattr(runner, "use_mla_backend", False))
     if uses != (backend.mla == "required"):
-        raise mla_error(backend, uses)
+        raise mla_error(backend.name, backend.mla, uses, where=registry.where(backend.name))
 
 
-def mla_error(backend: DraftBackend, uses: bool) -> BackendError:
-    """A draft model of the wrong kind for *backend*."""
+def mla_error(name: str, mla: Mla, uses: bool, *, where: str) -> BackendError:
+    """A draft model of the wrong kind for the backend *name*."""
     return BackendError(
-        f"{backend.name!r} {'needs' if backend.mla == 'required' else 'cannot serve'} a model with multi-head latent attention",
-        where=registry.where(backend.name),
+        f"{name!r} {'needs' if mla == 'required' else 'cannot serve'} a model with multi-head latent attention",
+        where=where,
         found=f"the model {'has it' if uses else 'does not have it'}",
         remedy="choose another draft attention backend",
     )
