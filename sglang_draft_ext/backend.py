@@ -11,6 +11,8 @@ from typing import Any, Literal
 from sglang_draft_ext.errors import BackendError, DraftExtError
 from sglang_draft_ext.settings import NAME, REFERENCE
 
+Mla = Literal["any", "required", "refused"]
+
 STOCK = "stock:"
 """Prefix of a reference to a backend of the release's own general registry: ``"stock:torch_native"``."""
 
@@ -30,6 +32,8 @@ class DraftBackend:
             latent attention.
         page_sizes: The KV-cache page sizes (tokens per page) that the backend can read; None means any.
         max_topk: The largest ``--speculative-eagle-topk`` that the backend can draft; None means any.
+        max_head_dim: The largest head dimension of a draft model that the backend can attend with; None means any.
+        extend_graph: Whether draft extend may run in a CUDA graph; SGLang captures it for backends of its own list only.
 
     ``attention`` and ``decode`` are ``"module:attr"`` strings, ``"stock:NAME"`` for a backend of the release's own
     general registry, or callables that can be imported again by module and name: every process of a server builds its
@@ -42,9 +46,11 @@ class DraftBackend:
     name: str
     attention: str | Callable[[Any], Any]
     decode: str | Callable[[Any, int, int], Any] | None = None
-    mla: Literal["any", "required", "refused"] = "any"
+    mla: Mla = "any"
     page_sizes: tuple[int, ...] | None = None
     max_topk: int | None = None
+    max_head_dim: int | None = None
+    extend_graph: bool = False
 
     def __post_init__(self) -> None:
         where = f"DraftBackend(name={self.name!r})"
@@ -74,11 +80,17 @@ class DraftBackend:
                     remedy="list the page sizes, or leave it out for any",
                 )
             object.__setattr__(self, "page_sizes", tuple(sorted(sizes)))
-        if self.max_topk is not None and not _positive(self.max_topk):
+        for field in ("max_topk", "max_head_dim"):
+            value = getattr(self, field)
+            if value is not None and not _positive(value):
+                raise BackendError(
+                    f"{field}={value!r} is not a positive integer", where=where, remedy="leave it out for any"
+                )
+        if not isinstance(self.extend_graph, bool):
             raise BackendError(
-                f"max_topk={self.max_topk!r} is not a positive integer",
+                f"extend_graph={self.extend_graph!r} is neither True nor False",
                 where=where,
-                remedy="leave it out for any",
+                remedy="say True if draft extend can be captured in a CUDA graph",
             )
 
     @property

@@ -6,8 +6,8 @@ import inspect
 import logging
 from typing import Any
 
-from sglang_draft_ext import hooks, points
-from sglang_draft_ext.backend import STOCK, DraftBackend, load_reference
+from sglang_draft_ext import backports, catalogue, hooks, points
+from sglang_draft_ext.backend import STOCK, DraftBackend, Mla, load_reference
 from sglang_draft_ext.errors import BackendError
 from sglang_draft_ext.registry import registry
 
@@ -16,12 +16,12 @@ logger = logging.getLogger("sglang_draft_ext")
 
 def is_stock_general(name: str) -> bool:
     """Whether *name* is a general backend of this release itself."""
-    return name in points.stock_names(hooks.activation.surface).general
+    return name in catalogue.stock_names(hooks.activation.surface).general
 
 
 def declared(name: str) -> DraftBackend:
     """The declaration of an extra name, importing its provider when first asked."""
-    return registry.resolve(name, points.stock_names(hooks.activation.surface))
+    return registry.resolve(name, catalogue.stock_names(hooks.activation.surface))
 
 
 def build_attention(name: str, runner: Any) -> Any:
@@ -38,30 +38,36 @@ def build_attention(name: str, runner: Any) -> Any:
 
 
 def build_extend(name: str, runner: Any) -> Any:
-    """The draft extend backend of an extra name; it serves the draft's prefill, too, where stock has it so.
+    """The draft extend backend of an extra or backported name; it serves the draft's prefill, too, where stock has it so.
 
     Raises:
         BackendError: as `build_attention`.
     """
+    if name in catalogue.backported(hooks.activation.surface, "extend"):
+        return backports.EXTEND[name](runner)
     return extending(name, build_attention(name, runner))
 
 
 def extending(name: str, backend: Any) -> Any:
     """*backend*, the ``AttentionBackend`` that an extra name has in a draft, made to serve draft extend.
 
-    A provider that brings a multi-step backend knows about drafts, and its backend is used as it is.
+    The release's own classes know about drafts, and so does a provider that brings a multi-step backend: theirs is used as
+    it is.
     """
     from sglang_draft_ext.extend import DraftExtendBackend
 
-    return backend if declared(name).decode else DraftExtendBackend(backend)
+    knows = name in catalogue.backported(hooks.activation.surface, "decode") or declared(name).decode
+    return backend if knows else DraftExtendBackend(backend)
 
 
 def build_decode(name: str, runner: Any, topk: int, num_steps: int) -> Any:
-    """The multi-step draft decode backend of an extra name, for *num_steps* draft steps of *topk* branches.
+    """The multi-step draft decode backend of an extra or backported name, for *num_steps* draft steps of *topk* branches.
 
     Raises:
         BackendError: the model is of the wrong kind, or the factory gives something without ``attn_backends``.
     """
+    if name in catalogue.backported(hooks.activation.surface, "decode"):
+        return backports.DECODE[name](runner, topk, num_steps)
     backend = declared(name)
     _check_mla(backend, runner)
     if backend.decode is None:
@@ -120,7 +126,7 @@ def _attention(backend: DraftBackend, runner: Any) -> Any:
 
     reference = backend.attention
     if isinstance(reference, str) and reference.startswith(STOCK):
-        built = _stock_general(reference.removeprefix(STOCK), runner)
+        built = stock_general(reference.removeprefix(STOCK), runner)
     else:
         built = _factory(backend, "attention")(runner)
     if not isinstance(built, AttentionBackend):
@@ -133,8 +139,8 @@ def _attention(backend: DraftBackend, runner: Any) -> Any:
     return built
 
 
-def _stock_general(name: str, runner: Any) -> Any:
-    """Stock's own backend; before there was a registry, a method of ModelRunner knew the names."""
+def stock_general(name: str, runner: Any) -> Any:
+    """Stock's own general backend of *name*; before there was a registry, a method of ModelRunner knew the names."""
     if hooks.activation.surface.source(points.ATTENTION_REGISTRY) is None:
         return inspect.unwrap(runner._get_attention_backend_from_str)(name)
     from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS
@@ -148,14 +154,14 @@ def _check_mla(backend: DraftBackend, runner: Any) -> None:
         return
     uses = bool(getattr(runner, "use_mla_backend", False))
     if uses != (backend.mla == "required"):
-        raise mla_error(backend, uses)
+        raise mla_error(backend.name, backend.mla, uses, where=registry.where(backend.name))
 
 
-def mla_error(backend: DraftBackend, uses: bool) -> BackendError:
-    """A draft model of the wrong kind for *backend*."""
+def mla_error(name: str, mla: Mla, uses: bool, *, where: str) -> BackendError:
+    """A draft model of the wrong kind for the backend *name*."""
     return BackendError(
-        f"{backend.name!r} {'needs' if backend.mla == 'required' else 'cannot serve'} a model with multi-head latent attention",
-        where=registry.where(backend.name),
+        f"{name!r} {'needs' if mla == 'required' else 'cannot serve'} a model with multi-head latent attention",
+        where=where,
         found=f"the model {'has it' if uses else 'does not have it'}",
         remedy="choose another draft attention backend",
     )

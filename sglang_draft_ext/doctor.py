@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from sglang_draft_ext import __version__, _startup, points
+from sglang_draft_ext import __version__, _startup, catalogue, points
 from sglang_draft_ext.errors import DraftExtError
 from sglang_draft_ext.hook import Point, Purpose, mismatches
 from sglang_draft_ext.registry import Registry
@@ -104,7 +104,7 @@ def _point(point: Point, surface: Surface) -> PointState:
 
 
 def _backends(settings: Settings, surface: Surface) -> tuple[BackendState, ...]:
-    stock = points.stock_names(surface)
+    stock = catalogue.stock_names(surface)
     states = []
     for request in settings.backends:
         # A registry each: one bad name must not hide what is wrong with the next.

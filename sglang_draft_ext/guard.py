@@ -97,7 +97,11 @@ def _check_choices() -> None:
 def registered() -> dict[str, str]:
     """What this process was asked for, in words that are the same in every process of a server."""
     environment = hooks.activation.environment
-    said = {name: environment[name] for name in (settings.SELECT, settings.DISABLE) if environment.get(name)}
+    said = {
+        name: environment[name]
+        for name in (settings.SELECT, settings.STRICT, settings.DISABLE)
+        if environment.get(name)
+    }
     said["version"] = __version__
     for name in registry.names:
         try:

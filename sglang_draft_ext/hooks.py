@@ -12,10 +12,10 @@ from types import ModuleType
 
 import wrapt
 
-from sglang_draft_ext import _finder
+from sglang_draft_ext import _finder, catalogue
 from sglang_draft_ext.errors import DraftExtError, HookError
 from sglang_draft_ext.hook import Hook, Point, Purpose, mismatches
-from sglang_draft_ext.points import POINTS, SERVER_ARGS, stock_names, verify
+from sglang_draft_ext.points import POINTS, SERVER_ARGS, verify
 from sglang_draft_ext.registry import call_site, registry
 from sglang_draft_ext.releases import TESTED
 from sglang_draft_ext.selection import parse
@@ -170,7 +170,7 @@ class Activation:
                 found=" | ".join(map(str, found)),
                 remedy="use a release that this version of sglang-draft-ext supports",
             )
-        registry.check_names(stock_names(self.surface))
+        registry.check_names(catalogue.stock_names(self.surface))
         self._required = True
         if self.surface.version not in TESTED and not self._warned:
             self._warned = True

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Literal
 
 from sglang_draft_ext.hook import Era, Hook, Mismatch, Point, Purpose, mismatches
-from sglang_draft_ext.registry import StockNames
-from sglang_draft_ext.surface import Kind, Surface
+from sglang_draft_ext.surface import Definition, Kind, Surface
 
 SERVER_ARGS = "sglang.srt.server_args"
 CHOICES = "sglang.srt.arg_groups.choices"
@@ -640,19 +639,29 @@ def verify(
     return [mismatch for point in needed for mismatch in mismatches(point, surface)]
 
 
-def map_names(surface: Surface, role: Literal["extend", "decode"]) -> tuple[str, ...]:
-    """The names in the release's map for *role*, read from its source."""
+def map_definitions(surface: Surface, role: Literal["extend", "decode"]) -> tuple[Definition, ...]:
+    """The method that holds the release's map for *role*."""
     era = _DRAFT_MAPS.era(surface)
     wrapper = f"draft_utils:for_{role}"
     found = (surface.get(h.module, h.attribute) for h in (era.hooks if era else ()) if h.wrapper == wrapper)
-    return tuple(dict.fromkeys(key for definition in found if definition for key in definition.keys))
+    return tuple(definition for definition in found if definition)
 
 
-def stock_names(surface: Surface) -> StockNames:
-    """The attention backend names that the release brings, read from its source."""
-    general = surface.get(CHOICES, "ATTENTION_BACKEND_CHOICES") or surface.get(
+def map_owner(surface: Surface) -> tuple[str, str]:
+    """The module and the class that hold the release's maps."""
+    era = _DRAFT_MAPS.era(surface)
+    hook = next(hook for hook in (era.hooks if era else _factory_hooks("pair")) if hook.wrapper)
+    return hook.module, hook.attribute.partition(".")[0]
+
+
+def map_names(surface: Surface, role: Literal["extend", "decode"]) -> tuple[str, ...]:
+    """The names in the release's map for *role*, read from its source."""
+    return tuple(dict.fromkeys(key for d in map_definitions(surface, role) for key in d.keys))
+
+
+def choices(surface: Surface) -> tuple[str, ...]:
+    """The attention backend names that the release's command line takes, read from its source."""
+    found = surface.get(CHOICES, "ATTENTION_BACKEND_CHOICES") or surface.get(
         SERVER_ARGS, "ATTENTION_BACKEND_CHOICES"
     )
-    names = general.constants[0] if general and general.constants else ()
-    draft = dict.fromkeys((*map_names(surface, "decode"), *map_names(surface, "extend")))
-    return StockNames(general=names, draft=tuple(draft))
+    return found.constants[0] if found and found.constants else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -18,10 +18,17 @@ ENTRY_POINTS = "sglang_draft_ext.backends"
 
 @dataclass(frozen=True, kw_only=True)
 class StockNames:
-    """The attention backend names that the SGLang release brings."""
+    """The attention backend names that the SGLang release brings.
+
+    Args:
+        general: What its general registry builds.
+        draft: What it drafts with itself.
+        refused: What no draft can use, and why.
+    """
 
     general: tuple[str, ...]
     draft: tuple[str, ...]
+    refused: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +126,7 @@ class Registry:
             self.closed_at = self.closed_at or where
 
     def check_names(self, stock: StockNames) -> None:
-        """Refuse names that stock drafts with already, and names that nobody provides; imports nothing but metadata.
+        """Refuse names that stock drafts with already, that cannot draft, or that nobody provides; imports only metadata.
 
         Raises:
             RegistrationError: with the nearest name and the full list.
@@ -130,6 +137,12 @@ class Registry:
                     f"{name!r} is a draft backend of this SGLang release itself and is never replaced",
                     where=self.where(name),
                     remedy="leave it out, or give your backend another name",
+                )
+            if name in stock.refused:
+                raise RegistrationError(
+                    f"{name!r} cannot draft: {stock.refused[name]}",
+                    where=self.where(name),
+                    remedy="leave it out",
                 )
         for request in self._requests.values():
             if request.reference is None:
@@ -190,7 +203,9 @@ class Registry:
             return points[0][0]
         if request.name in stock.general:
             return STOCK + request.name
-        available = sorted({*(point.name for point in group), *stock.general} - {*stock.draft})
+        available = sorted(
+            {*(point.name for point in group), *stock.general} - {*stock.draft, *stock.refused}
+        )
         nearest = get_close_matches(request.name, available, n=1)
         raise RegistrationError(
             f"Nobody provides a draft backend {request.name!r}"

@@ -13,7 +13,11 @@ PREFIX = "SGLANG_DRAFT_EXT_"
 BACKENDS = PREFIX + "BACKENDS"
 DISABLE = PREFIX + "DISABLE"
 SELECT = PREFIX + "SELECT"
-KNOWN = (BACKENDS, DISABLE, SELECT)
+STRICT = PREFIX + "STRICT"
+KNOWN = (BACKENDS, DISABLE, SELECT, STRICT)
+
+#: What ``SELECT`` says to ask for nothing but the fallback.
+AUTO = "auto"
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]*")
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -40,6 +44,7 @@ class Settings:
 
     backends: tuple[BackendRequest, ...] = ()
     select: str = ""
+    strict: bool = False
     unknown: tuple[str, ...] = ()
 
     @classmethod
@@ -54,8 +59,16 @@ class Settings:
         return cls(
             backends=parse_backends(environ.get(BACKENDS, "")),
             select=environ.get(SELECT, "").strip(),
+            strict=_switch(STRICT, environ.get(STRICT, "")),
             unknown=tuple(unknown),
         )
+
+
+def _switch(name: str, text: str) -> bool:
+    value = text.strip().lower()
+    if value not in ("", "0", "false", "1", "true"):
+        raise SettingsError(f"{text!r} is neither yes nor no", where=name, remedy="set it to 1, or unset it")
+    return value in ("1", "true")
 
 
 def parse_backends(text: str) -> tuple[BackendRequest, ...]:

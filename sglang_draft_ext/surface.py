@@ -56,6 +56,13 @@ class Definition:
         return tuple(strings for strings in found if strings)
 
     @property
+    def decorations(self) -> tuple[str, ...]:
+        """The string literals given to the decorators of a function, as in ``@register("name")``."""
+        calls = getattr(self.node, "decorator_list", ())
+        given = (argument for call in calls for argument in getattr(call, "args", ()))
+        return tuple(a.value for a in given if isinstance(a, ast.Constant) and isinstance(a.value, str))
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The string keys of every dict literal in the body."""
         keys = (key for node in ast.walk(self.node) if isinstance(node, ast.Dict) for key in node.keys)
@@ -80,11 +87,16 @@ class Source:
     """The definitions of one module."""
 
     def __init__(self, text: str) -> None:
-        self._tree = ast.parse(text)
+        self.tree = ast.parse(text)
 
     @cached_property
     def _names(self) -> dict[str, Definition]:
-        return _definitions(self._tree.body)
+        return _definitions(self.tree.body)
+
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        """Everything that the module binds, in order."""
+        return tuple(self._names.values())
 
     def get(self, dotted: str) -> Definition | None:
         """The definition of ``name`` or ``Class.name``."""

@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Literal
 
-from sglang_draft_ext import hybrid, launch
-from sglang_draft_ext.build import build_decode, build_extend
+from sglang_draft_ext import catalogue, hooks, hybrid, launch
+from sglang_draft_ext.build import build_decode, build_extend, stock_general
 from sglang_draft_ext.registry import registry
 from sglang_draft_ext.selection import Selection
 
@@ -49,10 +49,11 @@ def for_extend(
         extend = wrapped(*args, **kwargs)
     runner = factory.draft_model_runner
     chosen = _selected(factory)
-    if extend is None or chosen is None or chosen.prefill == chosen.extend:
+    if chosen is None or chosen.prefill == chosen.extend or not hybrid.extend_map_serves_prefill():
         return extend
-    if not hybrid.extend_map_serves_prefill():
-        return extend
+    if extend is None:
+        # Stock then leaves draft extend to the runner's own backend, which here is another one.
+        extend = stock_general(chosen.extend, runner)
     # The runner's own backend is the prefill backend, built a moment ago; the worker is about to replace it by this one.
     both = hybrid.prefill_and_extend(runner, prefill=runner.attn_backend, extend=extend)
     both.prefill_attention_backend_str = chosen.prefill
@@ -67,7 +68,8 @@ def create_backend(
     call = inspect.signature(wrapped).bind(*args, **kwargs)
     role = _role.get()
     pairs = "stamps_children" in call.signature.parameters
-    extra = {name: partial(_create, name, role, factory, pairs) for name in registry.names}
+    names = (*registry.names, *catalogue.backported(hooks.activation.surface, role))
+    extra = {name: partial(_create, name, role, factory, pairs) for name in names}
     backends = call.arguments["backend_map"] = {**extra, **call.arguments["backend_map"]}
     chosen = _selected(factory)
     if chosen is None:

@@ -2,7 +2,8 @@
 draft flag for all roles (none before 0.5.7).
 How: `ServerArgs.add_cli_args`, `from_cli_args`, what runs when arguments are built, and the method that resolves them are wrapped.
 The parser gets the role flags. The window closes when arguments are built, and every provider is imported. Going into resolution,
-the selection is put into the draft flag's field; coming out, it is completed and checked, and attached for the children.
+the selection is put into the draft flag's field; coming out, it is completed, checked, given a fallback where it inherits what
+cannot draft, and attached for the children.
 Upstream: `--speculative-draft-attention-backend` of PR 14843 (0.5.7); stock's helpers accept a late call and ignore it.
 Delete when: stock checks draft backends when it resolves its arguments, and splits the flag by role."""
 
@@ -15,11 +16,12 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
-from sglang_draft_ext import guard, hooks, launch, selection
+from sglang_draft_ext import checks, fallback, guard, hooks, launch, selection
 from sglang_draft_ext.carried import Carried
 from sglang_draft_ext.errors import DraftExtError, SelectionError
 from sglang_draft_ext.launch import FIELD, FLAG, ROLE_FIELDS, ROLE_FLAGS
 from sglang_draft_ext.selection import ROLES, Role
+from sglang_draft_ext.settings import Settings
 
 logger = logging.getLogger("sglang_draft_ext")
 
@@ -149,31 +151,33 @@ def resolution(
         guard.checkpoint()
     result = wrapped(*args, **kwargs)
     if hooks.activation.purposes:
-        _check(server_args, {} if for_stock else names, sources)
+        plan = _plan(server_args, names, sources)
+        if plan and not fallback.fell_back(plan) and (for_stock or not names):
+            plan = None  # stock's own rule says the same
+        if plan:
+            _decide(server_args, plan)
+        server_args._draft_ext = Carried.of_this_process(plan)
     return result
 
 
-def _check(server_args: Any, names: dict[Role, str], sources: dict[Role, str]) -> None:
+def _plan(server_args: Any, names: dict[Role, str], sources: dict[Role, str]) -> launch.Plan | None:
+    """The draft's backends, checked and decided; None when there is no draft."""
     config = resolved(server_args)
-    algorithm = config.speculative_algorithm
-    plan = None
-    if algorithm is not None:
-        hooks.activation.require(algorithm=algorithm)
-        plan = launch.plan(config, names, sources) if names else None
-        launch.check_limits(server_args, config, plan.selection if plan else _followed(config))
-        if plan:
-            write(server_args, str(plan.selection))
-            logger.info("draft attention backends: %s", plan)
-    server_args._draft_ext = Carried.of_this_process(plan)
+    if config.speculative_algorithm is None:
+        return None
+    hooks.activation.require(algorithm=config.speculative_algorithm)
+    facts = checks.Launch(server_args, config)
+    strict = Settings.from_environment(hooks.activation.environment).strict
+    plan = fallback.settle(facts, launch.plan(config, names, sources), strict=strict)
+    checks.check(facts, plan)
+    return plan
 
 
-def _followed(config: Any) -> selection.Selection:
-    """What the draft follows when nothing is selected: the draft flag as stock resolved it, else the target's pair."""
-    flag = getattr(config, FIELD, None)
-    prefill = flag or config.prefill_attention_backend or config.attention_backend
-    decode = flag or config.decode_attention_backend or config.attention_backend
-    return selection.complete(
-        {}, prefill=prefill, decode=decode, attention_mode=config.speculative_attention_mode
+def _decide(server_args: Any, plan: launch.Plan) -> None:
+    hooks.activation.select("the server arguments")
+    write(server_args, str(plan.selection))
+    logger.log(
+        logging.WARNING if fallback.fell_back(plan) else logging.INFO, "draft attention backends: %s", plan
     )
 
 

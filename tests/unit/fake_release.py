@@ -50,6 +50,9 @@ FILES = {
             speculative_eagle_topk = 1
             page_size = 1
             nnodes = 1
+            device = "cuda"
+            disable_overlap_schedule = False
+            speculative_draft_model_path = speculative_draft_model_revision = None
 
             def __init__(self, **kwargs):
                 self.__dict__.update(kwargs)
@@ -151,7 +154,26 @@ FILES = {
             def __init__(self, runner):
                 self.runner = runner
 
-        ATTENTION_BACKENDS = {"triton": TorchNative, "torch_native": TorchNative, "wave": TorchNative}
+        ATTENTION_BACKENDS = {}
+
+        def register_attention_backend(name):
+            def decorator(function):
+                ATTENTION_BACKENDS[name] = function
+                return function
+
+            return decorator
+
+        @register_attention_backend("triton")
+        def create_triton_backend(runner):
+            return TorchNative(runner)
+
+        @register_attention_backend("torch_native")
+        def create_torch_native_backend(runner):
+            return TorchNative(runner)
+
+        @register_attention_backend("wave")
+        def create_wave_backend(runner):
+            return TorchNative(runner)
     """,
     "srt/layers/attention/hybrid_attn_backend.py": """
         class HybridAttnBackend:
@@ -179,6 +201,27 @@ FILES = {
     "srt/model_executor/model_runner_components/attention_backend_setup.py": """
         def resolve_attention_backend_strs(*, model_runner):
             return None
+    """,
+    "srt/configs/__init__.py": "",
+    "srt/configs/model_config.py": """
+        import enum
+
+        class AttentionArch(enum.Enum):
+            MLA = enum.auto()
+            MHA = enum.auto()
+
+        class ModelConfig:
+            head_dim = 128
+            hf_config = None
+
+            def __init__(self, path):
+                print("read the draft's configuration")
+                self.attention_arch = AttentionArch.MLA if "mla" in (path or "") else AttentionArch.MHA
+
+            @staticmethod
+            def from_server_args(server_args, model_path=None, model_revision=None, is_draft_model=False):
+                assert is_draft_model
+                return ModelConfig(model_path)
     """,
     "srt/speculative/__init__.py": "",
     "srt/speculative/draft_worker_common.py": """

@@ -91,7 +91,7 @@ def test_a_child_that_agrees_begins(release, module, method):
         ),
         (
             "os.environ['SGLANG_DRAFT_EXT_BACKENDS'] = 'accel=provider:attention'",
-            "attention='provider:attention', decode=None, mla='any', page_sizes=None, max_topk=None) here, DraftBackend(",
+            "attention='provider:attention', decode=None, mla='any', page_sizes=None, max_topk=None, max_head_dim=None, ",
         ),
         ("del os.environ['SGLANG_DRAFT_EXT_BACKENDS']", "draft backend 'accel': nothing here, DraftBackend("),
         (

@@ -9,7 +9,9 @@ from sglang_draft_ext.settings import parse_backends
 
 pytestmark = pytest.mark.unit
 
-STOCK = StockNames(general=("triton", "torch_native", "wave"), draft=("triton", "fa3"))
+STOCK = StockNames(
+    general=("triton", "torch_native", "wave"), draft=("triton", "fa3"), refused={"hpc_ops": "no"}
+)
 ACCEL = DraftBackend(name="accel", attention="vendor:Attention")
 NOT_A_BACKEND = 7
 

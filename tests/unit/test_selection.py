@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglang_draft_ext.errors import DraftExtError, SelectionError
-from sglang_draft_ext.launch import alias, asked, flag_value, uniform
+from sglang_draft_ext.launch import asked, flag_value, uniform
 from sglang_draft_ext.selection import ROLES, Selection, check, complete, parse
 
 pytestmark = pytest.mark.unit
@@ -106,17 +106,3 @@ def test_a_name_that_cannot_is_refused_with_the_nearest_and_the_list():
     assert "did you mean 'flashinfer'" in str(refusal.value)
     assert "choose from flashinfer, triton" in str(refusal.value)
     check("triton", "decode", ("triton",))
-
-
-@pytest.mark.parametrize(
-    ("name", "able", "expected"),
-    [
-        ("compressed", ("dsv4",), "dsv4"),
-        ("tokenspeed_mla", ("cutedsl_mla",), "cutedsl_mla"),
-        ("tokenspeed_mla", ("tokenspeed_mla", "cutedsl_mla"), "tokenspeed_mla"),
-        ("compressed", ("triton",), "compressed"),
-        ("triton", ("triton",), "triton"),
-    ],
-)
-def test_deprecated_names_become_the_releases_own(name, able, expected):
-    assert alias(name, able) == expected

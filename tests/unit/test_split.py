@@ -162,21 +162,6 @@ def test_workers_that_would_not_ask_for_the_backend_are_refused(release, fields,
     assert run(release, launch.format(FLAG, "triton", fields), **ASKING).returncode == 0, "not asked for"
 
 
-def test_the_first_eagle_worker_extends_on_backends_that_know_drafts_only(release):
-    (release / "sglang/srt/speculative/eagle_worker.py").write_text("class EAGLEWorker:\n    pass\n")
-    launch = "    launch({!r}, {!r}, disable_overlap_schedule={!r})"
-    line = run(release, launch.format(FLAG, "torch_native", True), **ASKING).stderr.splitlines()[-1]
-    assert line.startswith("sglang_draft_ext.errors.BackendError")
-    assert "prefill=triton,decode=torch_native" in line
-    for flag, overlap_off in (
-        ("torch_native", False),
-        ("accel", True),
-        ("prefill=triton,decode=torch_native", True),
-    ):
-        result = run(release, launch.format(FLAG, flag, overlap_off), **ASKING)
-        assert result.returncode == 0, result.stderr
-
-
 def test_the_flags_are_in_the_help(release):
     result = run(release, "    launch('--help')")
     for role in ("prefill", "extend", "decode"):
