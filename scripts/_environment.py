@@ -11,7 +11,7 @@ whose making was interrupted is made again, and a changed requirement makes its 
     wheel               this project, built from the working tree
     servers/X-stock     Python that sees base, release X and the reference platform
     servers/X-extended  the same with this project's wheel installed, start-up file and all
-    models              the tiny model
+    models              the tiny models
 
 A server's environment is a venv of its own with nothing but a `.pth` file naming those folders, so that a server starts
 there as it does for a user: `python -m sglang.launch_server`, with no PYTHONPATH.
@@ -245,12 +245,22 @@ def _reference_platform() -> Path:
 
 def model() -> Path:
     """The folder of the tiny trained model."""
-    folder = CACHE / "models" / "tiny-llama"
+    return _trained("llama", "the tiny model (a minute or two)")
+
+
+def mla_models() -> tuple[Path, Path]:
+    """The folders of the tiny target with multi-head latent attention, and of its EAGLE3 draft."""
+    folder = _trained("mla", "the tiny MLA model and its draft (two or three minutes)")
+    return folder / "target", folder / "draft"
+
+
+def _trained(kind: str, what: str) -> Path:
+    folder = CACHE / "models" / f"tiny-{kind}"
     maker = SCRIPTS / "tiny_models"
 
     def make() -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _run("the tiny model (a minute or two)", [base_env() / "bin" / "python", maker, folder])
+        _run(what, [base_env() / "bin" / "python", maker, kind, folder])
 
     _made(folder, [maker, BASE_REQUIREMENTS], make)
     return folder
