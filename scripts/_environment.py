@@ -9,9 +9,11 @@ whose making was interrupted is made again, and a changed requirement makes its 
     releases/X          SGLang X, unmodified
     libraries/Y         what some releases need in another version than base has, and what one test needs
     wheel               this project, built from the working tree
+    providers/P         the wheel of a provider of draft backends, such as the one in examples/
     servers/X-stock     Python that sees base, release X and the reference platform
     servers/X-extended  the same with this project's wheel installed, start-up file and all
-    models              the tiny model
+    servers/X-extended-P  the same with provider P installed, too
+    models              the tiny models
 
 A server's environment is a venv of its own with nothing but a `.pth` file naming those folders, so that a server starts
 there as it does for a user: `python -m sglang.launch_server`, with no PYTHONPATH.
@@ -103,9 +105,10 @@ def tool_env() -> Path:
     return python
 
 
-def server_env(release: str = NEWEST, *, extended: bool) -> Path:
-    """The Python that serves `release`: stock, or with this project installed as a user would install it."""
-    folder = CACHE / "servers" / f"{release}-{'extended' if extended else 'stock'}"
+def server_env(release: str = NEWEST, *, extended: bool, providers: Sequence[Path] = ()) -> Path:
+    """The Python that serves `release`: stock, or with this project and `providers` installed as a user would."""
+    name = "-".join([release, "extended" if extended else "stock", *(path.name for path in providers)])
+    folder = CACHE / "servers" / name
     paths = [release_folder(release)]
     if "libraries" in _entry(release):
         paths.append(libraries(_entry(release)["libraries"]))
@@ -115,12 +118,12 @@ def server_env(release: str = NEWEST, *, extended: bool) -> Path:
         lines.insert(0, str(REFERENCE_PLATFORM / "stubs"))
     if not _entry(release).get("plugins", True):  # it loads none, so the platform needs another start
         lines.append("import sglang_reference_platform.legacy as legacy; legacy.install()")
-    wheel = project_wheel() if extended else None
+    wheels = [*([project_wheel()] if extended else []), *map(_provider_wheel, providers)]
 
     def make() -> None:
         _venv(folder, pip=False)
         (_site_packages(folder) / "server_environment.pth").write_text("\n".join(lines) + "\n")
-        if wheel is not None:
+        if wheels:
             # pip of base sees base's packages, and would find a dependency there that belongs here: name it.
             pinned = [
                 line for line in TOOLS_REQUIREMENTS.read_text().splitlines() if line.startswith("wrapt==")
@@ -133,12 +136,12 @@ def server_env(release: str = NEWEST, *, extended: bool) -> Path:
                 "install",
                 "--no-deps",
                 *pinned,
-                str(wheel),
+                *map(str, wheels),
             )
 
     made_from: list[Path | str] = [*lines, *(_stamp_of(path) for path in paths), _stamp_of(base_env())]
-    if wheel is not None:
-        made_from += [wheel, TOOLS_REQUIREMENTS]
+    if wheels:
+        made_from += [*wheels, TOOLS_REQUIREMENTS]
     _made(folder, made_from, make)
     return folder / "bin" / "python"
 
@@ -202,13 +205,20 @@ def _install_by_hash(folder: Path, requirements: list[str], what: str) -> None:
 
 def project_wheel() -> Path:
     """This project's wheel, built from the working tree."""
-    folder = CACHE / "wheel"
+    return _wheel(CACHE / "wheel", ROOT, _project_files(), "this project's wheel")
 
+
+def _provider_wheel(source: Path) -> Path:
+    files = sorted([source / "pyproject.toml", *source.glob("src/**/*.py")])
+    return _wheel(CACHE / "providers" / source.name, source, files, f"the wheel of {source.name}")
+
+
+def _wheel(folder: Path, source: Path, files: Sequence[Path], what: str) -> Path:
     def make() -> None:
         options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
-        _pip(_tools(), "this project's wheel", "wheel", *options, str(ROOT))
+        _pip(_tools(), what, "wheel", *options, str(source))
 
-    _made(folder, [*_project_files(), TOOLS_REQUIREMENTS], make)
+    _made(folder, [*files, TOOLS_REQUIREMENTS], make)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -246,12 +256,22 @@ def _reference_platform() -> Path:
 
 def model() -> Path:
     """The folder of the tiny trained model."""
-    folder = CACHE / "models" / "tiny-llama"
+    return _trained("llama", "the tiny model (a minute or two)")
+
+
+def mla_models() -> tuple[Path, Path]:
+    """The folders of the tiny target with multi-head latent attention, and of its EAGLE3 draft."""
+    folder = _trained("mla", "the tiny MLA model and its draft (two or three minutes)")
+    return folder / "target", folder / "draft"
+
+
+def _trained(kind: str, what: str) -> Path:
+    folder = CACHE / "models" / f"tiny-{kind}"
     maker = SCRIPTS / "tiny_models"
 
     def make() -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _run("the tiny model (a minute or two)", [base_env() / "bin" / "python", maker, folder])
+        _run(what, [base_env() / "bin" / "python", maker, kind, folder])
 
     _made(folder, [maker, BASE_REQUIREMENTS], make)
     return folder

@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import _environment
-from _server import Answer, LaunchError, RequestError, Rule, Server, speculative
+from _server import Answer, LaunchError, RequestError, Rule, Server
 
 TOKENS = 16
 
@@ -55,30 +55,43 @@ class Servers:
         self.expected = [rule.continue_from(prompt, TOKENS) for prompt in (self.prompt, *self.prompts)]
         self._seen: dict[tuple, Seen] = {}
         self._started = itertools.count()
-        # Once in a run: the working tree may change meanwhile.
-        self._python = {
-            extended: _environment.server_env(release, extended=extended) for extended in (False, True)
-        }
+        self._python: dict[tuple, Path] = {}
+        for extended in (False, True):
+            self.python(extended=extended)
 
-    def python(self, *, extended: bool) -> Path:
-        return self._python[extended]
+    def python(self, *, extended: bool, providers: Sequence[Path] = ()) -> Path:
+        key = (extended, *providers)
+        if key not in self._python:  # once in a run: the working tree may change meanwhile
+            self._python[key] = _environment.server_env(self.release, extended=extended, providers=providers)
+        return self._python[key]
 
-    def see(self, *flags: str, extended: bool, env: Mapping[str, str] | None = None) -> Seen:
-        """Start a server with these flags and variables, ask it, stop it; or what was seen when that was done."""
-        key = (flags, extended, tuple(sorted((env or {}).items())))
+    def see(
+        self,
+        *flags: str,
+        extended: bool,
+        env: Mapping[str, str] | None = None,
+        providers: Sequence[Path] = (),
+        model: Path | None = None,
+    ) -> Seen:
+        """Start a server with these flags and variables, ask it, stop it; or what was seen when that was done.
+
+        `providers`: the folders of packages to install beside this one. `model`: another one that knows the same rule.
+        """
+        key = (flags, extended, tuple(sorted((env or {}).items())), tuple(providers), model)
         if key not in self._seen:
             began = time.monotonic()
-            self._seen[key] = self._serve(flags, extended, env or {})
+            python = self.python(extended=extended, providers=providers)
+            self._seen[key] = self._serve(python, model or self.model, flags, env or {})
             variables = " ".join(f"{name}={value}" for name, value in (env or {}).items())
             kind = "extended" if extended else "stock"
             self.say(f"server {kind} {variables} {' '.join(flags)}: {time.monotonic() - began:.0f} s")
         return self._seen[key]
 
-    def _serve(self, flags: tuple[str, ...], extended: bool, env: Mapping[str, str]) -> Seen:
+    def _serve(self, python: Path, model: Path, flags: tuple[str, ...], env: Mapping[str, str]) -> Seen:
         log = self._logs / f"{next(self._started):02}.log"
         flags = (*_environment.serving_flags(self.release), *flags)
         try:
-            with Server(self.python(extended=extended), self.model, log, *flags, env=env) as server:
+            with Server(python, model, log, *flags, env=env) as server:
                 (single,) = server.generate([self.prompt], TOKENS)
                 batch = server.generate(self.prompts, TOKENS)
                 arguments = server.info()
@@ -105,14 +118,3 @@ def servers(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Confi
 def plain(servers: Servers) -> Seen:
     """Stock without the package, without speculation."""
     return servers.see(extended=False)
-
-
-@pytest.fixture(scope="session", params=[1, 2], ids=lambda topk: f"topk{topk}")
-def topk(request: pytest.FixtureRequest) -> int:
-    return request.param
-
-
-@pytest.fixture(scope="session")
-def stock_draft(servers: Servers, topk: int) -> Seen:
-    """Stock without the package, draft on stock's own triton backend."""
-    return servers.see(*speculative(topk), extended=False)
