@@ -16,6 +16,9 @@ import wrapt
 class DraftExtendBackend(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """The inner ``AttentionBackend``, to which every draft extend is an extend."""
 
+    #: An extend of many lengths is what backends prepare outside graphs.
+    supports_cuda_graph: Any = False
+
     def init_forward_metadata(self, forward_batch: Any) -> Any:
         return self.__wrapped__.init_forward_metadata(_as_extend(forward_batch))
 

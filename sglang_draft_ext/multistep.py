@@ -67,9 +67,7 @@ class MultiStepDraftBackend:
             _refuse_backend(backend, AttentionBackend, attention, inner, model_runner if topk > 1 else None)
             inner.append(backend)
         self.attn_backends = [_StepBackend(backend, self) for backend in inner]
-        self.supports_cuda_graph = bool(inner) and all(
-            _captures(backend, AttentionBackend) for backend in inner
-        )
+        self.supports_cuda_graph = bool(inner) and all(map(captures, inner))
         # The width of the branch table is a host number.
         self.needs_cpu_seq_lens = topk > 1 or any(getattr(b, "needs_cpu_seq_lens", True) for b in inner)
         self._graph: _GraphBuffers | None = None
@@ -90,8 +88,7 @@ class MultiStepDraftBackend:
             raise BackendError(
                 "The draft backend cannot be captured in a CUDA graph",
                 where="the draft's decode CUDA graph",
-                found=", ".join(sorted({type(step.__wrapped__).__name__ for step in self.attn_backends}))
-                + " implements no capture",
+                found=f"{kinds(self)} implements no capture",
                 remedy="launch with --disable-cuda-graph or choose another draft decode backend",
             )
         self._graph = _GraphBuffers(max_bs * self.topk)
@@ -446,12 +443,27 @@ def _page_size(runner: Any) -> int:
     return int(getattr(allocator, "page_size", None) or getattr(runner, "page_size", None) or 1)
 
 
-def _captures(backend: Any, base: type) -> bool:
-    """Whether the backend replaces the methods that its base leaves unimplemented for CUDA graphs."""
+def captures(backend: Any) -> bool:
+    """Whether a draft backend, or a multi-step one, can be captured in a CUDA graph.
+
+    It may say so itself (``supports_cuda_graph``). Else it must have the methods; ``AttentionBackend`` has them, unimplemented.
+    """
+    from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+
+    says = getattr(backend, "supports_cuda_graph", None)
+    if says is not None:
+        return bool(says)
     names = ["init_cuda_graph_state"]
-    if hasattr(base, "init_forward_metadata_capture_cuda_graph"):
+    if hasattr(AttentionBackend, "init_forward_metadata_capture_cuda_graph"):
         names += ["init_forward_metadata_capture_cuda_graph", "init_forward_metadata_replay_cuda_graph"]
-    return all(getattr(type(backend), name) is not getattr(base, name) for name in names)
+    missing = (None, *(getattr(AttentionBackend, name) for name in names))
+    return all(getattr(type(backend), name, None) not in missing for name in names)
+
+
+def kinds(backend: Any) -> str:
+    """The class of a backend, or those of a multi-step one's steps, as its provider knows them."""
+    found = getattr(backend, "attn_backends", None) or [backend]
+    return ", ".join(sorted({type(getattr(each, "__wrapped__", each)).__name__ for each in found}))
 
 
 def _refuse_runner(runner: Any, topk: int, num_steps: int, translator: Any) -> None:

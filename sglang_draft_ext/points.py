@@ -25,6 +25,8 @@ SCHEDULER = "sglang.srt.managers.scheduler"
 DRAFT_UTILS = "sglang.srt.speculative.draft_utils"
 DRAFT_WORKER_COMMON = "sglang.srt.speculative.draft_worker_common"
 EAGLE_WORKER = "sglang.srt.speculative.eagle_worker"
+DECODE_GRAPH = "sglang.srt.speculative.eagle_draft_cuda_graph_runner"
+EXTEND_GRAPH = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner"
 SPEC_INFO = "sglang.srt.speculative.spec_info"
 DFLASH_WORKER = "sglang.srt.speculative.dflash_worker"
 DFLASH_WORKER_V2 = "sglang.srt.speculative.dflash_worker_v2"
@@ -192,6 +194,24 @@ def _process_point(name: str, module: str, *classes: str, wrapper: str = "begin"
     return Point(name=name, serves=("backends", "selection"), eras=tuple(map(era, classes)))
 
 
+def _graph_point(role: str, module: str, runner: str) -> Point:
+    """What captures a role of the draft in CUDA graphs: the worker makes one, and knows what to do without one."""
+    hooks = (
+        Hook(
+            module=module,
+            attribute=runner,
+            kind="class",
+            edit=f"eagle_draft_cuda_graph_runner:skip_{role}",
+        ),
+        Hook(module=module, attribute=f"{runner}.__init__", parameters=("self", "eagle_worker")),
+    )
+    return Point(
+        name=f"draft {role} graph",
+        serves=("backends", "selection"),
+        eras=(Era(name="a class that the worker calls", test=_has(module, runner), hooks=hooks),),
+    )
+
+
 def _server_args_hooks(resolution: str) -> tuple[Hook, ...]:
     return (
         Hook(
@@ -347,6 +367,8 @@ POINTS = (
             ),
         ),
     ),
+    _graph_point("decode", DECODE_GRAPH, "EAGLEDraftCudaGraphRunner"),
+    _graph_point("extend", EXTEND_GRAPH, "EAGLEDraftExtendCudaGraphRunner"),
     Point(
         name="draft runner's own backend",
         serves=("selection",),

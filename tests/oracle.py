@@ -6,25 +6,33 @@ wrong row, length or slot shows as a wrong number.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+DEVICE = os.environ.get("DRAFT_EXT_DEVICE", "cpu")
+"""Where drafts run; they are made, and judged, on the host."""
 
-def attend(q: Any, k: Any, v: Any, scale: float, window: int | None = None) -> Any:
+
+def attend(q: Any, k: Any, v: Any, scale: float, window: int | None = None, sinks: Any = None) -> Any:
     """Attention of one token to all of ``k``, or to its last ``window`` tokens, in float64.
 
     Args:
         q: ``(heads, head_dim)``.
         k: ``(tokens, kv_heads, head_dim)``; query head ``h`` reads head ``h * kv_heads // heads``.
         v: ``(tokens, kv_heads, v_head_dim)``.
+        sinks: ``(heads,)`` logits that take their part of the weights and give nothing.
     """
     k, v = (x.double() if window is None else x[-window:].double() for x in (k, v))
     group = q.shape[0] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    weights = torch.softmax(torch.einsum("hd,thd->ht", q.double(), k) * scale, -1)
+    logits = torch.einsum("hd,thd->ht", q.double(), k) * scale
+    if sinks is not None:
+        logits = torch.cat([logits, sinks.double()[:, None]], -1)
+    weights = torch.softmax(logits, -1)[:, : len(k)]
     return torch.einsum("ht,thd->hd", weights, v)
 
 
@@ -70,7 +78,7 @@ class RandomDraft:
 
     Requests sit in random rows of the request table, their tokens in random slots of the pool; the branches'
     slots follow the prefix in the row, each branch on pages of its own when ``page_size`` is above 1. What no
-    one may read holds large numbers.
+    one may read holds large numbers. With ``mla``, values are the leading part of the one key head, as in a pool of latents.
     """
 
     def __init__(
@@ -86,17 +94,27 @@ class RandomDraft:
         page_size: int = 1,
         longest: int = 40,
         window: int | None = None,
+        sinks: bool = False,
+        mla: bool = False,
     ) -> None:
+        if mla:
+            kv_heads, head_dim = 1, 288
+        v_head_dim = 256 if mla else head_dim
         rng = torch.Generator().manual_seed(seed)
 
         def integers(low: int, high: int, *shape: int) -> Any:
             return torch.randint(low, high, shape, generator=rng)
 
-        self.topk, self.num_steps, self.page_size = topk, num_steps, page_size
+        def key_values(*shape: int) -> tuple[Any, Any]:
+            k = torch.randn(*shape, kv_heads, head_dim, generator=rng)
+            return k, k[..., :v_head_dim] if mla else torch.randn(k.shape, generator=rng)
+
+        self.topk, self.num_steps, self.page_size, self.mla = topk, num_steps, page_size, mla
+        self.sinks = torch.randn(heads, generator=rng) if sinks else None
         self.scale = head_dim**-0.5
         self.layer = SimpleNamespace(
             layer_id=0, tp_q_head_num=heads, tp_k_head_num=kv_heads, tp_v_head_num=kv_heads,
-            head_dim=head_dim, qk_head_dim=head_dim, v_head_dim=head_dim, scaling=self.scale, logit_cap=0.0,
+            head_dim=head_dim, qk_head_dim=head_dim, v_head_dim=v_head_dim, scaling=self.scale, logit_cap=0.0,
             logit_capping_method="tanh",
             sliding_window_size=-1, is_cross_attention=False, attn_type=None, k_scale=None, v_scale=None,
             k_scale_float=None, v_scale_float=None, xai_temperature_len=-1, use_irope=False,
@@ -109,12 +127,13 @@ class RandomDraft:
         table = (order[:, None] * page_size + torch.arange(page_size)).view(requests, -1)
         self.req_to_token = table.int()
         self.rows = torch.randperm(requests, generator=rng)[:batch]
-        k, v = (torch.full((slots, kv_heads, head_dim), 1e4) for _ in range(2))
+        k = torch.full((slots, kv_heads, head_dim), 1e4)
+        v = k[..., :v_head_dim] if mla else k.clone()
         branches: list[list[Any]] = []
         prefixes = []
         for row, length in zip(self.rows.tolist(), self.seq_lens.tolist(), strict=True):
             mine = table[row, :length]
-            prefix = torch.randn(2, length, kv_heads, head_dim, generator=rng)
+            prefix = key_values(length)
             prefixes.append(prefix)
             k[mine], v[mine] = prefix
             partial = length % page_size
@@ -122,29 +141,33 @@ class RandomDraft:
             for branch in range(topk):
                 start = length - partial + branch * region
                 hole = table[row, start : start + partial]
-                k[hole], v[hole] = prefix[:, length - partial :]
+                k[hole], v[hole] = (x[length - partial :] for x in prefix)
                 branches.append(table[row, start + partial : start + partial + num_steps].tolist())
         self.out_cache_loc = torch.tensor(branches).view(-1)
-        self.pool = KVPool(k, v)
+        k = k.to(DEVICE)
+        self.pool = KVPool(k, k[..., :v_head_dim] if mla else v.to(DEVICE))
 
         size = batch * topk
         self.steps: list[Step] = []
-        drafted: list[list[Any]] = [[prefixes[b // topk]] for b in range(size)]
+        drafted = [prefixes[b // topk] for b in range(size)]
         for _ in range(num_steps - 1):
             q = torch.randn(size, heads, head_dim, generator=rng)
-            kv = torch.randn(2, size, kv_heads, head_dim, generator=rng)
+            new_k, new_v = key_values(size)
             expected = []
             for b in range(size):
-                drafted[b].append(kv[:, b : b + 1])
-                keys, values = torch.cat(drafted[b], dim=1)
-                expected.append(attend(q[b], keys, values, self.scale, window))
-            self.steps.append(Step(q.view(size, -1), kv[0], kv[1], torch.stack(expected).view(size, -1)))
+                keys, values = drafted[b]
+                drafted[b] = torch.cat([keys, new_k[b : b + 1]]), torch.cat([values, new_v[b : b + 1]])
+                expected.append(attend(q[b], *drafted[b], self.scale, window, self.sinks))
+            inputs = (x.to(DEVICE) for x in (q.view(size, -1), new_k, new_v))
+            self.steps.append(Step(*inputs, torch.stack(expected).view(size, -1)))
+        for name in ("seq_lens", "rows", "req_to_token", "out_cache_loc"):
+            setattr(self, name, getattr(self, name).to(DEVICE))
 
     def forward_batch(self, decode_mode: Any, **more: Any) -> Any:
         """The batch as the draft worker hands it to a container; fresh, because drafting changes it."""
         lengths = self.seq_lens.clone()
         return SimpleNamespace(
-            forward_mode=decode_mode, batch_size=len(lengths), seq_lens=lengths, seq_lens_cpu=lengths.clone(),
+            forward_mode=decode_mode, batch_size=len(lengths), seq_lens=lengths, seq_lens_cpu=lengths.clone().cpu(),
             seq_lens_sum=int(lengths.sum()), req_pool_indices=self.rows.clone(),
             out_cache_loc=self.out_cache_loc.clone(), positions=lengths.repeat_interleave(self.topk),
             encoder_lens=None,
@@ -160,8 +183,11 @@ class RandomDraft:
             .reshape(self.num_steps, -1)
         )
         outputs = []
+        more = {} if self.sinks is None else {"sinks": self.sinks.to(DEVICE)}
         for i, step in enumerate(self.steps):
             batch.out_cache_loc = by_step[i]
-            outputs.append(container.attn_backends[i].forward(step.q, step.k, step.v, self.layer, batch))
+            outputs.append(
+                container.attn_backends[i].forward(step.q, step.k, step.v, self.layer, batch, **more)
+            )
             batch.positions.add_(1)
         return outputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import warnings
 from types import SimpleNamespace as NS
@@ -30,66 +29,17 @@ with warnings.catch_warnings():
     base_attn_backend = pytest.importorskip("sglang.srt.layers.attention.base_attn_backend")
     importlib.import_module("sglang.srt.layers.attention.triton_backend")
 
+from contract.stand_ins import STOCK, batch_of, publish, runner_of, stock  # noqa: E402
 from oracle import RandomDraft  # noqa: E402
 from sglang.srt.model_executor.forward_batch_info import ForwardMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-STOCK = {
-    "torch_native": ("torch_native_backend", "TorchNativeAttnBackend"),
-    "triton": ("triton_backend", "TritonAttnBackend"),
-    "flex_attention": ("torch_flex_backend", "TorchFlexAttnBackend"),
-}
 OUT_GRAPH = hasattr(base_attn_backend.AttentionBackend, "init_forward_metadata_out_graph")
-
-
-def stock(name: str) -> Any:
-    module, attribute = STOCK[name]
-    module = f"sglang.srt.layers.attention.{module}"
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"this release has no {name}")
-    backend = getattr(importlib.import_module(module), attribute)
-    if name == "flex_attention" and not isinstance(vars(backend)["_decode_mask"], staticmethod):
-        pytest.skip("this release's mask is a bound method, which this torch refuses")
-    return backend
 
 
 @pytest.fixture(autouse=True)
 def configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers, in the stock modules that ask, what a launch would have published."""
-    answers = {
-        "get_exec": NS(
-            kernel=NS(
-                enable_lean_attention=False,
-                triton_attention_num_kv_splits=2,
-                triton_attention_split_tile_size=None,
-            ),
-            dllm=NS(dllm_algorithm=None),
-            deterministic=NS(enable_deterministic_inference=False),
-        ),
-        "get_spec": NS(
-            speculative_num_draft_tokens=4,
-            speculative_num_steps=3,
-            speculative_eagle_topk=1,
-            speculative_draft_window_size=None,
-        ),
-        "get_schedule": NS(page_size=1, chunked_prefill_size=512),
-        "get_parallel": NS(attn_tp_size=1, attn_dcp_size=1, attn_dcp_rank=0, dcp_enabled=False),
-        "get_attention_tp_size": 1,
-        "cuda_graph_fully_disabled": True,
-        "mambaish_config": None,
-        "resolve_draft_decode_window": (0, 0),
-    }
-    for module in (
-        "sglang.srt.layers.attention.triton_backend",
-        "sglang.srt.mem_cache.kv_index_translator",
-        "sglang.srt.speculative.spec_utils",
-    ):
-        if importlib.util.find_spec(module) is None:
-            continue
-        loaded = importlib.import_module(module)
-        for name, answer in answers.items():
-            if hasattr(loaded, name):
-                monkeypatch.setattr(loaded, name, lambda *args, _answer=answer, **kwargs: _answer)
+    publish(monkeypatch.setattr)
 
 
 @pytest.fixture
@@ -97,56 +47,6 @@ def seed() -> int:
     value = int.from_bytes(os.urandom(4), "little")
     print(f"seed {value}")
     return value
-
-
-def runner_of(draft: RandomDraft, sliding_window_size: int | None = None) -> Any:
-    arguments = NS(
-        page_size=draft.page_size, triton_attention_num_kv_splits=2, triton_attention_split_tile_size=None,
-        enable_deterministic_inference=False, speculative_num_draft_tokens=4, disable_cuda_graph=True,
-        speculative_num_steps=draft.num_steps, speculative_eagle_topk=draft.topk, chunked_prefill_size=512,
-    )  # fmt: skip
-    heads, kv_heads, head_dim = (
-        getattr(draft.layer, n) for n in ("tp_q_head_num", "tp_k_head_num", "head_dim")
-    )
-    config = NS(
-        num_attention_heads=heads, get_max_num_attention_heads=lambda: heads,
-        get_num_kv_heads=lambda *_: kv_heads,
-        context_len=draft.req_to_token.shape[1], is_encoder_decoder=False, attention_arch=None,
-        head_dim=head_dim, v_head_dim=head_dim, swa_v_head_dim=head_dim, is_hybrid_swa=False,
-        hf_config=NS(architectures=["LlamaForCausalLM"]),
-    )  # fmt: skip
-    pool = draft.pool
-    allocator = NS(page_size=draft.page_size, get_kvcache=lambda: pool)
-    runner = NS(
-        server_args=arguments, model_config=config, token_to_kv_pool=pool,
-        token_to_kv_pool_allocator=allocator,
-        req_to_token_pool=NS(size=len(draft.req_to_token), req_to_token=draft.req_to_token),
-        device="cpu", gpu_id=0,
-        sliding_window_size=sliding_window_size, kv_cache_dtype=torch.float32, dtype=torch.float32,
-        is_draft_worker=True, page_size=draft.page_size, decode_num_tokens_per_req=lambda: 1,
-        hybrid_gdn_config=None, kimi_linear_config=None, linear_attn_model_spec=None, mambaish_config=None,
-        hybrid_lightning_config=None, mamba2_config=None, spec_algorithm=NS(is_dspark=lambda: False),
-    )  # fmt: skip
-    try:
-        translator = importlib.import_module("sglang.srt.mem_cache.kv_index_translator").KVIndexTranslator
-    except ModuleNotFoundError:
-        return runner
-    runner.kv_index_translator = translator(
-        req_to_token=draft.req_to_token,
-        token_to_kv_pool_allocator=allocator,
-        token_to_kv_pool=pool,
-        page_size=draft.page_size,
-        device="cpu",
-    )
-    return runner
-
-
-def batch_of(draft: RandomDraft, runner: Any) -> Any:
-    return draft.forward_batch(
-        ForwardMode.DECODE,
-        req_to_token_pool=runner.req_to_token_pool,
-        token_to_kv_pool=runner.token_to_kv_pool,
-    )
 
 
 def container_of(draft: RandomDraft, runner: Any, attention: Any) -> MultiStepDraftBackend:

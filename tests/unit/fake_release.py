@@ -224,6 +224,21 @@ FILES = {
                 return ModelConfig(model_path)
     """,
     "srt/speculative/__init__.py": "",
+    **{
+        f"srt/speculative/{module}.py": f"""
+        class {runner}:
+            def __init__(self, eagle_worker, *, {backend}=None):
+                self.eagle_worker = eagle_worker
+    """
+        for module, runner, backend in (
+            ("eagle_draft_cuda_graph_runner", "EAGLEDraftCudaGraphRunner", "draft_attn_backend"),
+            (
+                "eagle_draft_extend_cuda_graph_runner",
+                "EAGLEDraftExtendCudaGraphRunner",
+                "draft_extend_attn_backend",
+            ),
+        )
+    },
     "srt/speculative/draft_worker_common.py": """
         from sglang.srt.server_args import DRAFT_ATTENTION_BACKEND_CHOICES
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sglang_draft_ext.multistep import _captures, _page_size, _StepBatch, _StepRows
+from sglang_draft_ext.multistep import _page_size, _StepBatch, _StepRows
 
 pytestmark = pytest.mark.unit
 
@@ -80,24 +80,6 @@ def test_an_idle_batch_keeps_its_rows() -> None:
 )
 def test_page_size_is_the_allocators(runner: Any, expected: int) -> None:
     assert _page_size(runner) == expected
-
-
-def test_capture_is_offered_only_by_backends_that_implement_it() -> None:
-    class Later:
-        def init_cuda_graph_state(self) -> None: ...
-
-    class Earlier(Later):
-        def init_forward_metadata_capture_cuda_graph(self) -> None: ...
-        def init_forward_metadata_replay_cuda_graph(self) -> None: ...
-
-    def derived(base: type, *names: str) -> Any:
-        return type("Derived", (base,), dict.fromkeys(names, lambda self: None))()
-
-    assert not _captures(derived(Later), Later)
-    assert _captures(derived(Later, "init_cuda_graph_state"), Later)
-    assert not _captures(derived(Earlier, "init_cuda_graph_state"), Earlier)
-    both = ("init_forward_metadata_capture_cuda_graph", "init_forward_metadata_replay_cuda_graph")
-    assert _captures(derived(Earlier, "init_cuda_graph_state", *both), Earlier)
 
 
 def test_import_loads_neither_torch_nor_sglang() -> None:
