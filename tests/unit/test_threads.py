@@ -58,6 +58,8 @@ for hook in (hook for era in eras for hook in era.hooks):
         assert found.count("accel") == found.count("mine") == 1, found
     elif hook.kind == "dict":
         assert {{"accel", "mine"}} <= {{*found}}, found
+    elif hook.kind == "class":
+        assert "__new__" in vars(found), hook
     elif hook.attribute.endswith("__post_init__"):
         assert found.__code__.co_names[-1:] == ("built",), hook
     elif "choices" not in hook.attribute or hook.module.endswith("choices"):
