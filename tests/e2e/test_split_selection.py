@@ -3,11 +3,13 @@
 import json
 from types import SimpleNamespace
 
+import _environment
 import _eras
 import pytest
 from _server import speculative
 
 ASKED = {"SGLANG_DRAFT_EXT_BACKENDS": "torch_native"}
+EXAMPLE = _environment.ROOT / "examples" / "imaginary-accelerator"
 FLAG = "--speculative-draft-attention-backend"
 FIELD = FLAG[2:].replace("-", "_")
 DRAFTS = {"DRAFT_EXTEND", "DRAFT_EXTEND_V2"}
@@ -15,15 +17,15 @@ DRAFTS = {"DRAFT_EXTEND", "DRAFT_EXTEND_V2"}
 SPLITS = {
     "stock prefill, extra decode": ("triton", "triton", "torch_native"),
     "extra prefill, stock decode": ("torch_native", "torch_native", "triton"),
-    "three different": ("triton", "torch_native", "flex_attention"),
+    "three different": ("triton", "torch_native", "imaginary"),
 }
 
 
-def classes(name):
-    """The class of one stock backend."""
-    return {"triton": "TritonAttnBackend", "torch_native": "TorchNativeAttnBackend"}.get(
-        name, "TorchFlexAttnBackend"
-    )
+CLASSES = {
+    "triton": "TritonAttnBackend",
+    "torch_native": "TorchNativeAttnBackend",
+    "imaginary": "ImaginaryAttnBackend",
+}
 
 
 def computed(*backends):
@@ -53,7 +55,9 @@ def served(servers, split, tmp_path_factory):
         flags += ["--speculative-draft-extend-attention-backend", extend]
     names = ",".join(dict.fromkeys(name for name in split if name != "triton"))
     environment = {"SGLANG_DRAFT_EXT_BACKENDS": names, "REFERENCE_PLATFORM_PROBE": str(folder)}
-    seen = servers.see(*flags, extended=True, env=environment)
+    providers = [EXAMPLE] if "imaginary" in split else []
+    seen = servers.see(*flags, extended=True, env=environment, providers=providers)
+    assert seen.single is not None, f"no answer; the server's log ends with\n{seen.log[-3000:]}"
     return seen, what_served(folder)
 
 
@@ -82,7 +86,7 @@ def test_each_role_was_served_by_its_backend(served, split):
     steps = told.draft["decode"]["steps"]
     by_mode = computed(told.draft["own"], *told.others, *steps)
     expected = {"EXTEND": prefill, "DECODE": decode, **dict.fromkeys(by_mode.keys() & DRAFTS, extend)}
-    assert by_mode == {mode: {classes(name)} for mode, name in expected.items()}
+    assert by_mode == {mode: {CLASSES[name]} for mode, name in expected.items()}
     assert by_mode.keys() & DRAFTS
     for step in steps:
         assert step["calls"].keys() == {"DECODE"}
