@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sglang_draft_ext import build, guard
+from sglang_draft_ext import build, guard, hooks
 from sglang_draft_ext.errors import DraftExtError
 from sglang_draft_ext.registry import registry
 
@@ -56,7 +56,8 @@ def begin_scheduler(
         for name in registry.names:
             build.load_factories(name)
     except DraftExtError as error:
-        if not _on_several_nodes(args, kwargs):
+        # Where hooks do not match, what compares the ranks may be missing.
+        if hooks.activation.deferred or not _on_several_nodes(args, kwargs):
             raise
         guard.tell_ranks(error)
     return wrapped(*args, **kwargs)

@@ -162,6 +162,15 @@ def test_on_several_nodes_a_child_that_differs_leaves_it_to_the_ranks_to_refuse(
     assert ("A process of the server was asked for something else" in out) != begins
 
 
+def test_on_several_nodes_a_child_that_cannot_compare_ranks_refuses_at_once(release):
+    change = "from sglang.srt.server_args import ServerArgs; ServerArgs.nnodes = 2"
+    deferred = "from sglang_draft_ext import errors, hooks; import sglang"
+    deferred += "; hooks.activation.deferred = errors.HookError('does not match')"
+    out, exit_code = launch(release, everywhere=change, child=deferred, **ASKING)
+    assert exit_code == 3
+    assert "HookError does not match" in out
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_program_that_registers_in_every_process_registers_the_same(release, method):
     everywhere = "import provider\nsglang_draft_ext.register(provider.LIMITED)"
