@@ -13,7 +13,11 @@ from _environment import CACHE
 from _server import Server, _end_group, _free_port, speculative
 
 SPLIT = "prefill=triton,decode=torch_native"
-BIND = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}  # a core for each rank
+BIND = {
+    "SGLANG_CPU_OMP_THREADS_BIND": "0|1",  # a core for each rank
+    # On a busy machine a tokenizer worker imports for longer than stock's 10 s, and is started again, for ever.
+    "SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT": "120",
+}
 ASKING = {"SGLANG_DRAFT_EXT_BACKENDS": "torch_native", **BIND}
 WAYS = {
     "tensor parallel": ("--tp-size", "2"),
