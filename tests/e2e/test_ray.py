@@ -32,12 +32,17 @@ if __name__ == "__main__":
     with open(arguments["out"], "w") as file:
         json.dump(answers, file)
 """
-# Stock's actor sets CUDA's device, whatever the platform is.
+# Stock's actor sets CUDA's device, whatever the platform is, and loads no plugins, which the reference platform needs.
 START = """
 import os, sys
 import wrapt
 
+def load_plugins(module):
+    from sglang.srt.plugins import load_plugins
+    load_plugins()
+
 wrapt.register_post_import_hook(lambda torch: setattr(torch.cuda, "set_device", lambda device: None), "torch")
+wrapt.register_post_import_hook(load_plugins, "sglang.srt.ray.scheduler_actor")
 if "default_worker.py" in " ".join(sys.orig_argv):
     os.environ["SGLANG_DRAFT_EXT_BACKENDS"] = {asked!r}
 """
