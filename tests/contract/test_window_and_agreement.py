@@ -291,7 +291,7 @@ def test_what_sglang_swallows_of_a_plugin_is_raised_when_arguments_are_parsed(mo
 # Started after SGLang was imported
 
 LATE_START = """
-sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("sglang_draft_ext")]
+sys.meta_path.remove(sys.modules["sglang_draft_ext._startup"])
 import sglang.srt.server_args as stock
 import sglang.srt.model_executor.model_runner
 from sglang_draft_ext import _finder
