@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from sglang_draft_ext.errors import BackendError, DraftExtError
+from sglang_draft_ext.provider import announce
 from sglang_draft_ext.settings import NAME, REFERENCE
 
 Mla = Literal["any", "required", "refused"]
@@ -179,6 +180,7 @@ def load_reference(reference: str, *, where: str) -> Any:
             found=f"{type(error).__name__}: {error}",
             remedy=f"make 'python -c \"import {module_name}\"' work in the environment that SGLang runs in",
         ) from error
+    announce(module_name)
     seen = module_name
     for part in dotted.split("."):
         try:

@@ -173,6 +173,11 @@ class Point:
     always: bool = False
 
     @property
+    def slug(self) -> str:
+        """The name as ``SGLANG_DRAFT_EXT_DISABLE`` writes it."""
+        return self.name.replace(" ", "-")
+
+    @property
     def modules(self) -> frozenset[str]:
         """Every module that one of its hooks is in."""
         return frozenset(hook.module for era in self.eras for hook in era.hooks)

@@ -13,16 +13,19 @@ from types import ModuleType
 import wrapt
 
 from sglang_draft_ext import _finder, catalogue
-from sglang_draft_ext.errors import DraftExtError, HookError
+from sglang_draft_ext.errors import DraftExtError, HookError, SettingsError
 from sglang_draft_ext.hook import Hook, Point, Purpose, mismatches
-from sglang_draft_ext.points import POINTS, SERVER_ARGS, verify
+from sglang_draft_ext.points import POINTS, SERVER_ARGS, named, needed, verify
 from sglang_draft_ext.registry import call_site, registry
 from sglang_draft_ext.releases import TESTED
 from sglang_draft_ext.selection import parse
-from sglang_draft_ext.settings import BACKENDS, SELECT, Settings, variables
+from sglang_draft_ext.settings import BACKENDS, DISABLE, SELECT, Settings, variables
 from sglang_draft_ext.surface import Surface
 
 logger = logging.getLogger("sglang_draft_ext")
+#: One line a hook, with SGLANG_DRAFT_EXT_DEBUG; apart from SGLang's log, which is configured later and again.
+debug = logging.getLogger("sglang_draft_ext.debug")
+debug.propagate = False
 
 
 class Activation:
@@ -36,10 +39,13 @@ class Activation:
         self._surface: Surface | None = None
         self._loaded: dict[str, ModuleType] = {}
         self._wrapped: set[Hook] = set()
+        self._told: set[tuple[Point, str]] = set()
         self._required = False
         self._warned = False
         self.environment: dict[str, str] = {}
         self.activated_at = ""
+        #: The points that SGLANG_DRAFT_EXT_DISABLE names.
+        self.disabled: frozenset[Point] = frozenset()
         #: What the process that started this one has registered, see `guard.registered`.
         self.parent: dict[str, str] | None = None
         #: What `guard.checkpoint` has to raise.
@@ -86,13 +92,29 @@ class Activation:
                 registry.close(f"an unknown place, before this package was started at {self.activated_at}")
             try:
                 self._read_environment()
+            except SettingsError as error:
+                _finder.refuse(error)  # even where the only malformed variable is one that asks for nothing
+                raise
             finally:
                 # Whatever went wrong: the hooks that are always set raise it again.
                 for module in _hooked_modules():
                     wrapt.register_post_import_hook(self._imported, module)
 
+    def consult(self, surface: Surface) -> None:
+        """Read the environment as if this process had imported the release *surface*; nothing is patched.
+
+        Raises:
+            SelectionError, SettingsError: a variable is malformed.
+        """
+        self._surface = surface
+        self.environment = variables()
+        self._read_environment()
+
     def _read_environment(self) -> None:
         settings = Settings.from_environment(self.environment)
+        if settings.debug:
+            _log_to_stderr()
+        self.disabled = named(settings.disabled)
         if settings.select:
             parse(settings.select, where=SELECT)
         if settings.backends or settings.select:
@@ -157,13 +179,21 @@ class Activation:
             HookError: a needed hook does not match, with all mismatches.
             RegistrationError: a name is unknown or stock's own.
         """
+        wanted = [*(f"draft backend {name}" for name in registry.names)]
+        asked = [*(registry.where(name) for name in registry.names)]
+        if self._selecting:
+            wanted.append("a selection for the draft")
+            asked.append(self._selecting)
+        off = [p.slug for p in needed(self.purposes, algorithm=algorithm) if p in self.disabled]
+        if off:
+            raise HookError(
+                f"SGLang cannot be given {', '.join(wanted)} with the hooks {', '.join(off)} switched off",
+                where="; ".join(asked),
+                found=f"{DISABLE}={self.environment[DISABLE]}",
+                remedy=f"take them out of {DISABLE}",
+            )
         found = verify(self.surface, self.purposes, algorithm=algorithm)
         if found:
-            wanted = [*(f"draft backend {name}" for name in registry.names)]
-            asked = [*(registry.where(name) for name in registry.names)]
-            if self._selecting:
-                wanted.append("a selection for the draft")
-                asked.append(self._selecting)
             raise HookError(
                 f"SGLang {self.surface.version} does not look as expected, so it cannot be given {', '.join(wanted)}",
                 where="; ".join(asked),
@@ -191,14 +221,27 @@ class Activation:
                     self._apply_hook(point, hook, module)
 
     def _hooks(self, point: Point, module: ModuleType) -> tuple[Hook, ...]:
+        if point in self.disabled:
+            return self._skip(point, module, f"switched off by {DISABLE}")
         if self.purposes:
             era = point.era(self.surface)
-            return () if era is None or any(mismatches(point, self.surface)) else era.hooks
+            if era is None or any(mismatches(point, self.surface)):
+                return self._skip(point, module, "this release has another shape")
+            return era.hooks
         if not point.always:
-            return ()
+            return self._skip(point, module, "nothing asks for it")
         # A process that asks for nothing reads no source: the first era that fits the module itself will do.
         eras = (era.hooks for era in point.eras if all(hook.module == module.__name__ for hook in era.hooks))
-        return next((hooks for hooks in eras if not any(hook.live_mismatch(module) for hook in hooks)), ())
+        fitting = next(
+            (hooks for hooks in eras if not any(hook.live_mismatch(module) for hook in hooks)), None
+        )
+        return fitting or self._skip(point, module, "this release has another shape")
+
+    def _skip(self, point: Point, module: ModuleType, why: str) -> tuple[Hook, ...]:
+        if (point, why) not in self._told:
+            self._told.add((point, why))
+            debug.debug("skipped %s in %s: %s", point.slug, module.__name__, why)
+        return ()
 
     def _apply_hook(self, point: Point, hook: Hook, module: ModuleType) -> None:
         if not (hook.wrapper or hook.edit):
@@ -211,7 +254,16 @@ class Activation:
                 remedy="remove the other package that patches it",
             )
         hook.apply(module)
+        if hook not in self._wrapped:
+            debug.debug("applied %s to %s", point.slug, hook.target)
         self._wrapped.add(hook)
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("sglang-draft-ext, process %(process)d: %(message)s"))
+    debug.addHandler(handler)
+    debug.setLevel(logging.DEBUG)
 
 
 def _already_built() -> bool:

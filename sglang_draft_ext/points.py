@@ -8,9 +8,12 @@ source before anything is changed, all at once, so that a refusal names every mi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from difflib import get_close_matches
 from typing import Literal
 
+from sglang_draft_ext.errors import SettingsError
 from sglang_draft_ext.hook import Era, Hook, Mismatch, Point, Purpose, mismatches
+from sglang_draft_ext.settings import DISABLE
 from sglang_draft_ext.surface import Definition, Kind, Surface
 
 SERVER_ARGS = "sglang.srt.server_args"
@@ -643,6 +646,15 @@ POINTS = (
 _DRAFT_MAPS = next(point for point in POINTS if point.name == "draft maps")
 
 
+def needed(purposes: Collection[Purpose], *, algorithm: str | None = None) -> tuple[Point, ...]:
+    """The points that *purposes* need, and *algorithm*, the speculative algorithm of this launch, when it is known."""
+    return tuple(
+        point
+        for point in POINTS
+        if {*purposes} & {*point.serves} and (point.algorithms is None or algorithm in point.algorithms)
+    )
+
+
 def verify(
     surface: Surface, purposes: Collection[Purpose], *, algorithm: str | None = None
 ) -> list[Mismatch]:
@@ -653,12 +665,25 @@ def verify(
         purposes: What the hooks are needed for.
         algorithm: The speculative algorithm of this launch, when it is known.
     """
-    needed = (
-        point
-        for point in POINTS
-        if {*purposes} & {*point.serves} and (point.algorithms is None or algorithm in point.algorithms)
-    )
-    return [mismatch for point in needed for mismatch in mismatches(point, surface)]
+    return [m for point in needed(purposes, algorithm=algorithm) for m in mismatches(point, surface)]
+
+
+def named(names: Collection[str]) -> frozenset[Point]:
+    """The points that ``SGLANG_DRAFT_EXT_DISABLE`` names, as it writes them: ``draft-maps``.
+
+    Raises:
+        SettingsError: there is no such point, with the nearest name and the full list.
+    """
+    known = {point.slug: point for point in POINTS}
+    for name in names:
+        if name not in known:
+            nearest = get_close_matches(name, known, n=1)
+            raise SettingsError(
+                f"{name!r} is not a hook" + (f" (did you mean {nearest[0]!r}?)" if nearest else ""),
+                where=DISABLE,
+                remedy=f"choose from {', '.join(sorted(known))}",
+            )
+    return frozenset(known[name] for name in names)
 
 
 def map_definitions(surface: Surface, role: Literal["extend", "decode"]) -> tuple[Definition, ...]:

@@ -11,13 +11,17 @@ from sglang_draft_ext.errors import SettingsError
 
 PREFIX = "SGLANG_DRAFT_EXT_"
 BACKENDS = PREFIX + "BACKENDS"
+DEBUG = PREFIX + "DEBUG"
 DISABLE = PREFIX + "DISABLE"
 SELECT = PREFIX + "SELECT"
 STRICT = PREFIX + "STRICT"
-KNOWN = (BACKENDS, DISABLE, SELECT, STRICT)
+KNOWN = (BACKENDS, DEBUG, DISABLE, SELECT, STRICT)
 
 #: What ``SELECT`` says to ask for nothing but the fallback.
 AUTO = "auto"
+
+_NO = ("", "0", "false")
+_ALL = ("1", "true", "all")  # as `_startup.disabled` has it
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]*")
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -45,6 +49,8 @@ class Settings:
     backends: tuple[BackendRequest, ...] = ()
     select: str = ""
     strict: bool = False
+    debug: bool = False
+    disabled: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
     @classmethod
@@ -60,15 +66,24 @@ class Settings:
             backends=parse_backends(environ.get(BACKENDS, "")),
             select=environ.get(SELECT, "").strip(),
             strict=_switch(STRICT, environ.get(STRICT, "")),
+            debug=_switch(DEBUG, environ.get(DEBUG, "")),
+            disabled=parse_disabled(environ.get(DISABLE, "")),
             unknown=tuple(unknown),
         )
 
 
 def _switch(name: str, text: str) -> bool:
     value = text.strip().lower()
-    if value not in ("", "0", "false", "1", "true"):
+    if value not in (*_NO, "1", "true"):
         raise SettingsError(f"{text!r} is neither yes nor no", where=name, remedy="set it to 1, or unset it")
-    return value in ("1", "true")
+    return value not in _NO
+
+
+def parse_disabled(text: str) -> tuple[str, ...]:
+    """The hook points that ``SGLANG_DRAFT_EXT_DISABLE`` names one by one; whether they exist is for `points` to say."""
+    if text.strip().lower() in (*_NO, *_ALL):
+        return ()
+    return tuple(dict.fromkeys(filter(None, (item.strip() for item in text.split(",")))))
 
 
 def parse_backends(text: str) -> tuple[BackendRequest, ...]:
