@@ -2,4 +2,5 @@
 
 from sglang_draft_ext.cli import main
 
-raise SystemExit(main())
+if __name__ == "__main__":  # a child that the doctor spawns loads this file, too
+    raise SystemExit(main())

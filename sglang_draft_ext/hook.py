@@ -175,7 +175,7 @@ class Point:
     @property
     def slug(self) -> str:
         """The name as ``SGLANG_DRAFT_EXT_DISABLE`` writes it."""
-        return self.name.replace(" ", "-")
+        return self.name.replace("'", "").replace(" ", "-")
 
     @property
     def modules(self) -> frozenset[str]:
