@@ -45,7 +45,10 @@ def build_extend(name: str, runner: Any) -> Any:
     """
     if name in catalogue.backported(hooks.activation.surface, "extend"):
         return backports.EXTEND[name](runner)
-    return extending(name, build_attention(name, runner))
+    extend = extending(name, build_attention(name, runner))
+    if declared(name).extend_graph:
+        extend.captures_draft_extend = True  # `patches.eagle_worker_v2` looks for it
+    return extend
 
 
 def extending(name: str, backend: Any) -> Any:
