@@ -47,7 +47,8 @@ def build_extend(name: str, runner: Any) -> Any:
         return backports.EXTEND[name](runner)
     extend = extending(name, build_attention(name, runner))
     if declared(name).extend_graph:
-        extend.captures_draft_extend = True  # `patches.eagle_worker_v2` looks for it
+        # `patches.eagle_worker_v2` looks for the one, `multistep.captures` for the other.
+        extend.captures_draft_extend = extend.supports_cuda_graph = True
     return extend
 
 

@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 from contract.release import SURFACE, Factory, era, server_args
 
-from sglang_draft_ext import hooks, hybrid, points
+from sglang_draft_ext import hooks, hybrid, multistep, points
 from sglang_draft_ext.backend import DraftBackend
 from sglang_draft_ext.registry import Entry, registry
 
@@ -104,17 +104,16 @@ def test_stocks_own_list_still_decides_for_stock(captured):
 
 
 @pytest.mark.parametrize("captures", [True, False])
-def test_what_is_declared_reaches_the_backend(monkeypatch, captures):
+@pytest.mark.parametrize("decode", ["contract.provider:Steps", None])
+def test_what_is_declared_reaches_the_backend(monkeypatch, captures, decode):
     backend = DraftBackend(
-        name="contract",
-        attention="contract.provider:attention",
-        decode="contract.provider:Steps",
-        extend_graph=captures,
+        name="contract", attention="contract.provider:attention", decode=decode, extend_graph=captures
     )
     entry = Entry(backend=backend, where="here")
     monkeypatch.setattr(registry, "_entries", {**registry._entries, "contract": entry})
     built = Factory(monkeypatch, server_args(draft="contract", target=("contract", "contract"))).extend()
     assert getattr(built, "captures_draft_extend", False) == captures
+    assert multistep.captures(built) == captures, "nothing else in this package skips its graph"
 
 
 def test_the_hook_is_applied_when_the_worker_is_imported():
