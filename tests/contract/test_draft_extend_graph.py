@@ -73,7 +73,7 @@ def captured(monkeypatch):
         worker.server_args.disable_cuda_graph = False
         worker.target_worker.device = "cuda"
         before = dict(vars(module))
-        getattr(module.EagleDraftWorker, METHODS[found])(worker)
+        vars(module.EagleDraftWorker)[METHODS[found]].__get__(worker)()
         assert {name: vars(module)[name] for name in before} == before, "nothing stays changed"
         return worker.cuda_graph_runner_for_draft_extend == "extend graph"
 
