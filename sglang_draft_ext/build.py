@@ -45,7 +45,11 @@ def build_extend(name: str, runner: Any) -> Any:
     """
     if name in catalogue.backported(hooks.activation.surface, "extend"):
         return backports.EXTEND[name](runner)
-    return extending(name, build_attention(name, runner))
+    extend = extending(name, build_attention(name, runner))
+    if declared(name).extend_graph:
+        # `patches.eagle_worker_v2` looks for the one, `multistep.captures` for the other.
+        extend.captures_draft_extend = extend.supports_cuda_graph = True
+    return extend
 
 
 def extending(name: str, backend: Any) -> Any:

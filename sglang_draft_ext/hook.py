@@ -28,6 +28,7 @@ class Hook:
         parameters: Parameters that a function must have, in this order; further ones are welcome.
         returns: What each ``return`` of a function must give: a ``(stamp, backend)`` pair, or one object.
         tuple_of: Names that one tuple of strings in the function must hold.
+        mentions: Names that the function must use.
         wrapper: ``module:attr`` of a wrapt wrapper for a function.
         edit: ``module:attr`` of a function called with the module and the attribute's name, idempotent.
     """
@@ -38,6 +39,7 @@ class Hook:
     parameters: tuple[str, ...] = ()
     returns: Literal["pair", "object"] | None = None
     tuple_of: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
     wrapper: str | None = None
     edit: str | None = None
 
@@ -55,6 +57,8 @@ class Hook:
             text += " returning " + ("(stamp, backend) pairs" if self.returns == "pair" else "backends")
         if self.tuple_of:
             text += f" holding a tuple of names with {', '.join(self.tuple_of)}"
+        if self.mentions:
+            text += f" using {', '.join(self.mentions)}"
         return text
 
     def mismatch(self, found: Definition | None) -> str | None:
@@ -71,6 +75,8 @@ class Hook:
                 return "values of another shape"
         if self.tuple_of and not any({*self.tuple_of} <= {*names} for names in found.constants):
             return "no such tuple"
+        if not {*self.mentions} <= found.mentions:
+            return "other names"
         return None
 
     def live_mismatch(self, module: ModuleType) -> str | None:

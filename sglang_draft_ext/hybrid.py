@@ -22,11 +22,16 @@ def extend_map_serves_prefill() -> bool:
 
 def prefill_and_extend(runner: Any, *, prefill: Any, extend: Any) -> Any:
     """An AttentionBackend for *runner* that reads the prompt with *prefill* and accepted tokens with *extend*."""
-    if isinstance(prefill, _kind()):
+    if is_hybrid(prefill):
         # Adaptive speculation builds the extend backend anew, with the runner's own already replaced by one of these.
         prefill = prefill.prefill_backend
     # The decode child is the one whose CUDA-graph state stock always prepares, and draft extend is what is captured.
     return _kind()(runner, prefill_backend=prefill, decode_backend=extend)
+
+
+def is_hybrid(backend: Any) -> bool:
+    """Whether *backend* is one of `prefill_and_extend`."""
+    return isinstance(backend, _kind())
 
 
 @cache

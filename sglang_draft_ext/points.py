@@ -30,6 +30,7 @@ DRAFT_WORKER_COMMON = "sglang.srt.speculative.draft_worker_common"
 EAGLE_WORKER = "sglang.srt.speculative.eagle_worker"
 DECODE_GRAPH = "sglang.srt.speculative.eagle_draft_cuda_graph_runner"
 EXTEND_GRAPH = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner"
+EAGLE_WORKER_V2 = "sglang.srt.speculative.eagle_worker_v2"
 SPEC_INFO = "sglang.srt.speculative.spec_info"
 DFLASH_WORKER = "sglang.srt.speculative.dflash_worker"
 DFLASH_WORKER_V2 = "sglang.srt.speculative.dflash_worker_v2"
@@ -257,6 +258,36 @@ _BUILDING = Hook(
 )
 _DFLASH = ("DFLASH", "DSPARK")
 
+
+def _extend_graph_era(name: str, method: str, listed: str) -> Era:
+    """The second EAGLE worker captures draft extend for the classes of a list in one of its methods."""
+    attribute = f"EagleDraftWorker.{method}"
+
+    def test(surface: Surface) -> bool:
+        found = surface.get(EAGLE_WORKER_V2, attribute)
+        return found is not None and listed in found.mentions
+
+    hooks = (
+        Hook(
+            module=EAGLE_WORKER_V2,
+            attribute=attribute,
+            parameters=("self",),
+            mentions=(listed, "isinstance"),
+            wrapper=f"eagle_worker_v2:allow_{'decode' if 'MultiStep' in listed else 'extend'}",
+        ),
+        Hook(module=EAGLE_WORKER_V2, attribute=listed, kind="import"),
+    )
+    return Era(name=name, test=test, hooks=hooks)
+
+
+def _no_extend_graph_list(surface: Surface) -> bool:
+    """No second worker yet, or one that captures every backend or none."""
+    return (
+        surface.get(EAGLE_WORKER_V2, "TritonAttnBackend") is None
+        and surface.get(EAGLE_WORKER_V2, "TritonMultiStepDraftBackend") is None
+    )
+
+
 POINTS = (
     Point(
         name="server arguments",
@@ -422,6 +453,16 @@ POINTS = (
                     ),
                 ),
             ),
+        ),
+    ),
+    Point(
+        name="draft extend graph list",
+        serves=("backends", "selection"),
+        eras=(
+            _extend_graph_era("a list of classes", "_capture_cuda_graphs", "TritonAttnBackend"),
+            _extend_graph_era("a list in init_cuda_graphs", "init_cuda_graphs", "TritonAttnBackend"),
+            _extend_graph_era("a list of decode classes", "init_cuda_graphs", "TritonMultiStepDraftBackend"),
+            Era(name="no list", test=_no_extend_graph_list),
         ),
     ),
     Point(

@@ -63,6 +63,11 @@ class Definition:
         return tuple(a.value for a in given if isinstance(a, ast.Constant) and isinstance(a.value, str))
 
     @property
+    def mentions(self) -> frozenset[str]:
+        """Every bare name that the body uses."""
+        return frozenset(node.id for node in ast.walk(self.node) if isinstance(node, ast.Name))
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The string keys of every dict literal in the body."""
         keys = (key for node in ast.walk(self.node) if isinstance(node, ast.Dict) for key in node.keys)

@@ -176,6 +176,8 @@ def test_every_prefill(row):
 
 
 def test_flash_attention_4_is_given_to_every_step(monkeypatch):
+    if catalogue.row(SURFACE, "fa4") is None or "fa4" in points.map_names(SURFACE, "decode"):
+        pytest.skip("fa4: this release has none, or has it in its map")
     module = importlib.import_module(catalogue.FLASH_ATTENTION)
     given = []
     monkeypatch.setattr(module, "FlashAttentionBackend", lambda runner, **rest: given.append(rest))

@@ -83,6 +83,8 @@ def test_a_callable_of_the_main_script_is_refused():
         ({"page_sizes": 64}, "page_sizes"),
         ({"page_sizes": "64"}, "page_sizes"),
         ({"max_topk": 0}, "max_topk"),
+        ({"max_head_dim": 0}, "max_head_dim"),
+        ({"extend_graph": "yes"}, "extend_graph"),
         ({"max_topk": "4"}, "max_topk"),
     ],
 )

@@ -164,3 +164,11 @@ def test_a_child_inherits_what_it_does_not_have():
     assert registry.names == ("wave", "accel")
     assert registry.where("wave").startswith("SGLANG_DRAFT_EXT_BACKENDS")
     assert registry.where("accel") == "parent"
+
+
+def test_what_cannot_draft_is_refused_with_the_reason():
+    with pytest.raises(RegistrationError, match="'hpc_ops' cannot draft: no"):
+        asked("hpc_ops").check_names(STOCK)
+    with pytest.raises(RegistrationError, match="Nobody provides") as refusal:
+        asked("hpc_op").check_names(STOCK)
+    assert "hpc_ops" not in str(refusal.value), "it is not offered either"

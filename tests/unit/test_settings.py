@@ -1,7 +1,7 @@
 import pytest
 
 from sglang_draft_ext.errors import SettingsError
-from sglang_draft_ext.settings import BACKENDS, BackendRequest, Settings, parse_backends
+from sglang_draft_ext.settings import BACKENDS, STRICT, BackendRequest, Settings, parse_backends
 
 pytestmark = pytest.mark.unit
 
@@ -55,3 +55,16 @@ def test_unknown_variables_under_the_prefix_are_reported():
     assert settings.backends == (
         BackendRequest(name="wave", reference=None, where="SGLANG_DRAFT_EXT_BACKENDS, item 1 ('wave')"),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "strict"), [("", False), ("0", False), ("False", False), ("1", True), (" true ", True)]
+)
+def test_strict_is_yes_or_no(text, strict):
+    assert Settings.from_environment({STRICT: text}).strict is strict
+
+
+def test_strict_is_nothing_else():
+    with pytest.raises(SettingsError, match="neither yes nor no") as refusal:
+        Settings.from_environment({STRICT: "maybe"})
+    assert f"Asked in: {STRICT}" in str(refusal.value)

@@ -199,6 +199,63 @@ def test_without_a_request_limits_are_stocks_affair(release):
     assert given(launch(release, {FLAG: "one_branch", "speculative_eagle_topk": 2})) == ["one_branch", "None"]
 
 
+def test_topk_over_pages_is_for_the_backends_that_stock_lists(release):
+    hook = release / "sglang/srt/arg_groups/speculative_hook.py"
+    hook.write_text(
+        hook.read_text() + "\ndef check(view):\n    _PAGE_TREE_SPEC_BACKENDS = ('triton', 'fa3')\n"
+    )
+    path = release / "sglang/srt/arg_groups/overrides.py"
+    path.write_text(path.read_text().replace(PAGES, ""))  # so that nothing but the list is in the way
+    module = release / "sglang/srt/layers/attention/one_branch.py"
+    module.write_text(ONE_BRANCH.replace("if topk > 1", "if topk > 8"))
+    tree = {"speculative_eagle_topk": 2, "page_size": 16}
+    assert "set --speculative-eagle-topk 1 or --page-size 1" in refused(
+        launch(release, {FLAG: "decode=one_branch", **tree})
+    )
+    for fields in ({**tree, "page_size": 1}, {**tree, "speculative_eagle_topk": 1}):
+        assert given(launch(release, {FLAG: "decode=one_branch", **fields}))
+    assert given(launch(release, {FLAG: "decode=triton", **tree}))
+
+
+@pytest.mark.parametrize(
+    ("draft", "model", "said"),
+    [
+        ("decode=triton", "sparse", "SGLang drafts with qsa for a draft model that has a QSA profile"),
+        ("qsa", "sparse", None),
+        ("qsa", "plain", "'qsa' drafts for models with a QSA profile only"),
+        ("decode=triton", "plain", None),
+    ],
+)
+def test_a_draft_with_a_qsa_profile_gets_what_stock_gives_it(release, draft, model, said):
+    config = release / "sglang/srt/layers/attention/qsa/config.py"
+    config.parent.mkdir()
+    (config.parent / "__init__.py").write_text("")
+    config.write_text("def parse_qsa_profile(config):\n    return config\n")
+    path = release / "sglang/srt/configs/model_config.py"
+    path.write_text(
+        path.read_text().replace(
+            "self.attention_arch =",
+            "self.hf_config = 'profile' if path == 'sparse' else None\n        self.attention_arch =",
+        )
+    )
+    path = release / "sglang" / REGISTRY
+    path.write_text(
+        path.read_text()
+        + CREATORS.replace("mla_only", "qsa").replace("if not runner.use_mla_backend", "if 0")
+    )
+    path = release / "sglang" / DRAFT_UTILS
+    path.write_text(
+        path.read_text()
+        + "\n    def _create_qwen_qsa_decode_backend(self):\n        pass\n"
+        + "\n    def _create_qwen_qsa_draft_extend_backend(self):\n        pass\n"
+    )
+    result = launch(release, {FLAG: draft, "speculative_draft_model_path": model}, **AUTO)
+    if said:
+        assert said in refused(result)
+    else:
+        assert given(result)
+
+
 @pytest.mark.parametrize("limit", [64, 256])
 def test_a_declared_head_dimension(release, limit):
     provider = release / "provider.py"

@@ -1,0 +1,48 @@
+"""Why: the second EAGLE worker captures draft extend in a CUDA graph for the classes of a list only; others silently run eagerly.
+How: the method with the list is wrapped. For a backend that says it can be captured (`DraftBackend.extend_graph`), the name of one
+class of the list stands, during the call, for that class or the backend's own.
+Upstream: PR 36324 and PR 40762 (open) ask the backend instead.
+Delete when: stock asks the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sglang_draft_ext import hybrid
+
+
+def allow_extend(
+    wrapped: Callable[..., Any], worker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Wrapper of the method whose list is of draft extend backends."""
+    return _allow(wrapped, worker, "TritonAttnBackend", worker.draft_extend_attn_backend, args, kwargs)
+
+
+def allow_decode(
+    wrapped: Callable[..., Any], worker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Wrapper of the method whose list is, for draft extend, of multi-step draft decode backends."""
+    return _allow(wrapped, worker, "TritonMultiStepDraftBackend", worker.draft_attn_backend, args, kwargs)
+
+
+def _allow(
+    wrapped: Callable[..., Any],
+    worker: Any,
+    listed: str,
+    tested: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    extend = worker.draft_extend_attn_backend
+    if hybrid.is_hybrid(extend):
+        extend = extend.decode_backend
+    if not getattr(extend, "captures_draft_extend", False):
+        return wrapped(*args, **kwargs)
+    names = wrapped.__globals__
+    stock = names[listed]
+    names[listed] = (stock, type(tested))
+    try:
+        return wrapped(*args, **kwargs)
+    finally:
+        names[listed] = stock
