@@ -5,6 +5,7 @@ made once: each folder carries a stamp with the hash of what it was made from. T
 whose making was interrupted is made again, and a changed requirement makes its folder anew.
 
     tools               tests, lint and build, with this project installed editable
+    fuzz                a coverage-guided fuzzer, for scripts/fuzz
     base                torch and all that a stock SGLang imports
     releases/X          SGLang X, unmodified
     libraries/Y         what some releases need in another version than base has, and what one test needs
@@ -103,6 +104,20 @@ def tool_env() -> Path:
     refers_to = [path for path in _project_files() if "sglang_draft_ext" not in path.parts]
     _made(CACHE / "tools" / "editable", [str(ROOT), *refers_to, _stamp_of(CACHE / "tools")], make)
     return python
+
+
+def fuzz_env() -> Path:
+    """The Python of the fuzzer, which sees this working tree alone."""
+    folder = CACHE / "fuzz"
+    fuzzer = "atheris==3.0.0"
+
+    def make() -> None:
+        _venv(folder)
+        _pip(folder / "bin" / "python", "the fuzzer", "install", "--only-binary", ":all:", fuzzer)
+        (_site_packages(folder) / "working_tree.pth").write_text(f"{ROOT}\n")
+
+    _made(folder, [fuzzer, str(ROOT)], make)
+    return folder / "bin" / "python"
 
 
 def server_env(release: str = NEWEST, *, extended: bool, providers: Sequence[Path] = ()) -> Path:

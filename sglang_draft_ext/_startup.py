@@ -13,10 +13,14 @@ this module, and to keep those two alive so long costs more at every exit than a
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 PACKAGE = "sglang_draft_ext"
 PREFIX = "SGLANG_DRAFT_EXT_"
 DISABLE = PREFIX + "DISABLE"
+
+# What was imported to activate, with its spec: see create_module().
+_activated: "dict[str, tuple[ModuleType, ModuleSpec | None]]" = {}
 
 
 def disabled() -> bool:
@@ -43,11 +47,17 @@ def find_spec(name: str, path: object = None, target: object = None) -> "ModuleS
         ImportError: this package is damaged, and the environment asks something of it.
         BaseException: the recorded refusal, see ``_finder.refuse``.
     """
+    if name in _activated:
+        import sys
+        from importlib.machinery import ModuleSpec
+
+        return ModuleSpec(name, sys.modules[__name__])  # type: ignore[arg-type]  # this module is a loader, too
     if name == PACKAGE:
         return _own_spec()
     if name != "sglang" and not name.startswith("sglang."):
         return None
     import _imp
+    import sys
 
     # Finders are called under the import lock, which every import in every thread needs to get on. What follows
     # waits for imports of other threads, so it lets go of it.
@@ -76,8 +86,25 @@ def find_spec(name: str, path: object = None, target: object = None) -> "ModuleS
     finally:
         for _ in range(held):
             _imp.acquire_lock()
+    for loaded, module in sys.modules.copy().items() if not _activated else ():
+        if loaded.partition(".")[0] in (PACKAGE, "wrapt"):
+            _activated[loaded] = module, getattr(module, "__spec__", None)
     _finder.check()
     return None
+
+
+def create_module(spec: "ModuleSpec") -> "ModuleType":
+    """Give back the module that was dropped from ``sys.modules``.
+
+    Programs look for ``sglang`` and then drop all modules that this has brought (coverage does, for ``source = sglang``). The
+    hooks are applied by those modules; a second copy of them would know of nothing.
+    """
+    return _activated[spec.name][0]
+
+
+def exec_module(module: "ModuleType") -> None:
+    """It has run already."""
+    module.__spec__ = _activated[module.__name__][1]
 
 
 def _own_spec() -> "ModuleSpec | None":

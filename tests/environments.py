@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +30,17 @@ class Environment:
     folder: Path
 
     @classmethod
-    def create(cls, folder: Path) -> Environment:
-        """A new one, with nothing installed."""
-        venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
+    def create(
+        cls, folder: Path, *, python: str = sys.executable, system_site_packages: bool = False
+    ) -> Environment:
+        """A new one of *python*, with nothing installed."""
+        if python == sys.executable:
+            venv.EnvBuilder(with_pip=False, symlinks=True, system_site_packages=system_site_packages).create(
+                folder
+            )
+        else:
+            command = [python, "-m", "venv", "--without-pip", "--symlinks", str(folder)]
+            subprocess.run(command, check=True, env=clean_environ(), timeout=60)
         return cls(folder)
 
     @property
@@ -40,7 +49,23 @@ class Environment:
 
     @property
     def site_packages(self) -> Path:
-        return self.folder / "lib" / "python{}.{}".format(*sys.version_info) / "site-packages"
+        (found,) = self.folder.glob("lib/python3*/site-packages")
+        return found
+
+    def pip(self, *arguments: str | Path, **variables: str) -> None:
+        """Run this process's pip for this environment."""
+        options = ("--python", self.python, "--disable-pip-version-check", "--quiet")
+        subprocess.run(
+            [sys.executable, "-m", "pip", *options, *map(str, arguments)],
+            check=True,
+            env=clean_environ(**variables),
+            cwd=self.folder,
+            timeout=180,
+        )
+
+    def listing(self) -> set[str]:
+        """Every file and folder in it."""
+        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*")}
 
     def run(
         self, *arguments: str | Path, cwd: Path | None = None, fails: bool = False, **variables: str
@@ -74,6 +99,23 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def build(kind: str, source: Path, out: Path) -> Path:
+    """Call the build backend as a frontend does; *kind* is ``wheel``, ``sdist`` or ``editable``."""
+    code = f"import hatchling.build, sys; hatchling.build.build_{kind}(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(out)]
+    subprocess.run(command, cwd=source, env=clean_environ(), check=True, capture_output=True, timeout=120)
+    (built,) = out.iterdir()
+    return built
+
+
+def unpack(sdist: Path, folder: Path) -> Path:
+    """The folder of the sources in *sdist*, unpacked under *folder*."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    (source,) = folder.glob("sglang_draft_ext-*")
+    return source
 
 
 # How many finders of this package wait for `import sglang`.

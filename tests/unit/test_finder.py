@@ -42,6 +42,24 @@ def test_looking_for_sglang_activates_too(installed: Environment) -> None:
     )
 
 
+def test_what_a_search_has_brought_may_be_dropped_again(installed: Environment) -> None:
+    """As coverage does when it is told to measure sglang: it drops every module that its search has imported."""
+    code = """
+import importlib.util, sys
+import sglang_draft_ext
+before = set(sys.modules)
+importlib.util.find_spec('sglang')
+from sglang_draft_ext import _finder as first
+spec = first.__spec__
+for name in set(sys.modules) - before: del sys.modules[name]
+print('sglang_draft_ext._finder' in sys.modules)
+import sglang
+import sglang_draft_ext._finder as second, sglang_draft_ext.hooks
+print(first is second, second.__spec__ is spec)
+"""
+    assert installed.output(code).split("\n") == ["activated", "False", "sglang runs", "True True"]
+
+
 def test_a_process_without_sglang(installed: Environment) -> None:
     (installed.site_packages / "sglang" / "__init__.py").unlink()
     (installed.site_packages / "sglang").rename(installed.site_packages / "other")

@@ -1,11 +1,9 @@
-"""What is built and what an installation puts where. Each of the three ways to build, and pip itself."""
+"""What is built, each of the three ways."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import subprocess
-import sys
 import tarfile
 import zipfile
 from configparser import ConfigParser
@@ -13,36 +11,9 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
-from environments import FINDERS, PTH, ROOT, START, Environment, clean_environ
+from environments import PTH, START
 
 START_FILES = {PTH.name, START.name}
-
-
-def build(kind: str, source: Path, out: Path) -> Path:
-    """Call the build backend as a frontend does; *kind* is ``wheel``, ``sdist`` or ``editable``."""
-    code = f"import hatchling.build, sys; hatchling.build.build_{kind}(sys.argv[1])"
-    command = [sys.executable, "-c", code, str(out)]
-    subprocess.run(command, cwd=source, env=clean_environ(), check=True, capture_output=True, timeout=120)
-    (built,) = out.iterdir()
-    return built
-
-
-@pytest.fixture(scope="session")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory, sdist: Path) -> dict[str, Path]:
-    unpacked = tmp_path_factory.mktemp("unpacked")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(unpacked, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-    (source,) = unpacked.iterdir()
-    return {
-        "from the tree": build("wheel", ROOT, tmp_path_factory.mktemp("wheel")),
-        "from the sdist": build("wheel", source, tmp_path_factory.mktemp("wheel")),
-        "editable": build("editable", ROOT, tmp_path_factory.mktemp("wheel")),
-    }
 
 
 @pytest.fixture(params=["from the tree", "from the sdist", "editable"])
@@ -103,73 +74,3 @@ def test_the_entry_points(wheel: zipfile.ZipFile) -> None:
         "console_scripts": {"sglang-draft-ext": "sglang_draft_ext.cli:main"},
         "sglang.srt.plugins": {"sglang_draft_ext": "sglang_draft_ext.plugin:load"},
     }
-
-
-# Installing
-
-
-def pip(environment: Environment, *arguments: str | Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        environment.python,
-        "--disable-pip-version-check",
-        *arguments,
-    ]
-    subprocess.run(
-        [str(part) for part in command],
-        check=True,
-        capture_output=True,
-        env=clean_environ(),
-        cwd=environment.folder,
-        timeout=120,
-    )
-
-
-def listing(environment: Environment) -> set[str]:
-    return {str(path.relative_to(environment.folder)) for path in environment.folder.rglob("*")}
-
-
-@pytest.mark.lifecycle
-@pytest.mark.parametrize("kind", ["from the tree", "editable"])
-def test_install_start_and_uninstall_without_a_trace(
-    kind: str, wheels: dict[str, Path], bare: Environment
-) -> None:
-    bare.write({"neighbour.py": ""})  # pip would remove an empty site-packages too
-    before = listing(bare)
-    pip(bare, "install", "--no-deps", "--no-index", wheels[kind])
-    assert bare.output(FINDERS) == "1"
-    assert bare.output("import sglang_draft_ext as package; print(package.__version__)") == "0.1.0"
-    where = ROOT if kind == "editable" else bare.site_packages
-    assert bare.output("import sglang_draft_ext._startup as s; print(s.__file__)").startswith(f"{where}/")
-    assert {path.name for path in bare.site_packages.iterdir()} >= START_FILES
-
-    pip(bare, "uninstall", "--yes", "sglang-draft-ext")
-    assert listing(bare) == before
-    assert bare.output(FINDERS) == "0"
-
-
-@pytest.mark.lifecycle
-def test_an_editable_install_survives_the_loss_of_its_tree(
-    tmp_path: Path, wheels: dict[str, Path], bare: Environment, sdist: Path
-) -> None:
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-    (source,) = tmp_path.glob("sglang_draft_ext-*")
-    pip(bare, "install", "--no-deps", "--no-index", build("editable", source, tmp_path / "out"))
-    assert bare.output(FINDERS) == "1"
-    source.rename(tmp_path / "elsewhere")
-    assert bare.output(FINDERS) == "0"
-
-
-@pytest.mark.lifecycle
-def test_the_oldest_wrapt_that_is_allowed_is_enough(wheels: dict[str, Path], bare: Environment) -> None:
-    with zipfile.ZipFile(wheels["from the tree"]) as built:
-        headers = HeaderParser().parsestr(metadata(built, "METADATA"))
-    (required,) = (line for line in headers.get_all("Requires-Dist") or [] if line.startswith("wrapt"))
-    oldest = required.partition(">=")[2]
-    pip(bare, "install", f"wrapt=={oldest}.*", wheels["from the tree"])
-    uses = "import sglang_draft_ext.multistep, sglang_draft_ext.hooks; sglang_draft_ext.hooks.activate()"
-    assert bare.output(f"{uses}; import wrapt; print(wrapt.__version__)", "-W", "error").startswith(oldest)
