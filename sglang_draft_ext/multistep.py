@@ -1,27 +1,22 @@
 """Multi-step draft decode out of any attention backend.
 
 Step ``i`` of a draft attends to the committed prefix plus the ``i + 1`` tokens drafted so far on its branch, and
-that is an ordinary decode: of the same rows of the request table at topk 1, and of one row per branch at topk > 1.
+that is an ordinary decode: of the same rows of the request table at topk 1, and of one row per branch at topk > 1 (`branches`).
 So each step gets an ordinary backend and a view of the batch in which its rows and lengths are the step's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import wrapt
-
+from sglang_draft_ext.branches import BranchRunner, BranchTable, GraphBuffers, Proxy, Window, step_lengths
 from sglang_draft_ext.errors import BackendError
 
-if TYPE_CHECKING:
-    _Proxy = wrapt.ObjectProxy[Any]
-else:
-    # Only wrapt 2.2 and newer can be subscripted at run time.
-    _Proxy = wrapt.ObjectProxy
+PER_TOKEN = frozenset(("q_rope", "k_rope", "topk_indices", "llama_4_scaling", "idx_q", "idx_k", "idx_v"))
+"""Keywords of ``AttentionBackend.forward`` that hold a row per token; others, such as ``sinks``, hold one per head."""
 
 
 class MultiStepDraftBackend:
@@ -55,22 +50,38 @@ class MultiStepDraftBackend:
         self.req_to_token_pool = model_runner.req_to_token_pool
         self.token_to_kv_pool = model_runner.token_to_kv_pool
         self.kv_index_translator = getattr(model_runner, "kv_index_translator", None)
+        self._window = _draft_window(model_runner)
         _refuse_runner(model_runner, topk, speculative_num_steps, self.kv_index_translator)
+        if self._window is not None and self.page_size > 1:
+            raise BackendError(
+                "A general attention backend reads whole pages, which a draft window would cut",
+                where="--speculative-draft-window-size",
+                found=f"page size {self.page_size}",
+                remedy="set --page-size 1, leave that flag out, or choose a stock draft backend",
+            )
 
-        self._branches = _BranchTable(self.req_to_token_pool, topk) if topk > 1 else None
-        runner = model_runner if self._branches is None else _BranchRunner(model_runner, self._branches)
+        self._branches = None
+        if topk > 1 or self._window is not None:
+            self._branches = BranchTable(self.req_to_token_pool, topk, self._window)
+        runner = model_runner if self._branches is None else BranchRunner(model_runner, self._branches)
         # Releases that build draft backends in EAGLEWorker keep one more than there are draft forwards.
         spare = find_spec("sglang.srt.speculative.draft_utils") is None
         inner: list[Any] = []
         for _ in range(speculative_num_steps - (not spare)):
             backend = attention(runner)
-            _refuse_backend(backend, AttentionBackend, attention, inner, model_runner if topk > 1 else None)
+            _refuse_backend(backend, AttentionBackend, attention, inner)
+            if self._branches is not None:
+                _refuse_other_table(backend, attention, self.req_to_token_pool)
+            if getattr(self.kv_index_translator, "is_translating", False):
+                _refuse_untranslated(backend, attention)
             inner.append(backend)
         self.attn_backends = [_StepBackend(backend, self) for backend in inner]
         self.supports_cuda_graph = bool(inner) and all(map(captures, inner))
         # The width of the branch table is a host number.
-        self.needs_cpu_seq_lens = topk > 1 or any(getattr(b, "needs_cpu_seq_lens", True) for b in inner)
-        self._graph: _GraphBuffers | None = None
+        self.needs_cpu_seq_lens = self._branches is not None or any(
+            getattr(b, "needs_cpu_seq_lens", True) for b in inner
+        )
+        self._graph: GraphBuffers | None = None
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
         """Prepares every step for an eager draft of the batch."""
@@ -91,7 +102,7 @@ class MultiStepDraftBackend:
                 found=f"{kinds(self)} implements no capture",
                 remedy="launch with --disable-cuda-graph or choose another draft decode backend",
             )
-        self._graph = _GraphBuffers(max_bs * self.topk)
+        self._graph = GraphBuffers(max_bs * self.topk)
         for step in self.attn_backends:
             step.init_cuda_graph_state(max_bs * self.topk, max_num_tokens)
 
@@ -144,7 +155,7 @@ class MultiStepDraftBackend:
             if hook is not None:
                 hook()
 
-    def _plan(self, batch: Any, bs: int, graph: _GraphBuffers | None = None) -> None:
+    def _plan(self, batch: Any, bs: int, graph: GraphBuffers | None = None) -> None:
         """Gives every step its rows and lengths in this batch; with ``graph``, in tensors that stay in place."""
         if bs == 0 or batch.forward_mode.is_idle():
             for step in self.attn_backends:
@@ -152,14 +163,15 @@ class MultiStepDraftBackend:
             return
         topk, num_steps, count = self.topk, self.speculative_num_steps, len(self.attn_backends)
         size = bs * topk
-        lengths = step_lengths(batch.seq_lens[:bs], topk, count)
-        cpu = getattr(batch, "seq_lens_cpu", None)
-        cpu_lengths = None if cpu is None else step_lengths(cpu[:bs], topk, count)
-        total = getattr(batch, "seq_lens_sum", None) if cpu is None else int(cpu[:bs].sum())
+        prefixes, cpu = batch.seq_lens[:bs], getattr(batch, "seq_lens_cpu", None)
+        lengths = step_lengths(self._kept(prefixes), topk, count)
+        cpu_kept = None if cpu is None else self._kept(cpu[:bs])
+        cpu_lengths = None if cpu_kept is None else step_lengths(cpu_kept, topk, count)
+        total = getattr(batch, "seq_lens_sum", None) if cpu_kept is None else int(cpu_kept.sum())
         rows = batch.req_pool_indices[:bs]
         if self._branches is not None:
-            longest = None if cpu is None else int(cpu[:bs].max())
-            rows = self._branches.fill(rows, batch.seq_lens[:bs], num_steps, self.page_size, longest, graph)
+            longest = None if cpu_kept is None else int(cpu_kept.max())
+            rows = self._branches.fill(rows, prefixes, num_steps, self.page_size, longest, graph)
         if graph is not None:
             lengths = graph.keep("lengths", lengths, (count, graph.size))
         written = _written_by_step(batch, bs, topk, num_steps)
@@ -172,6 +184,7 @@ class MultiStepDraftBackend:
                 seq_lens=lengths[i],
                 seq_lens_cpu=None if cpu_lengths is None else cpu_lengths[i],
                 seq_lens_sum=None if total is None else topk * total + size * (i + 1),
+                # Both are upper bounds, to a draft window as well.
                 max_seq_len_host=None if longest_host is None else longest_host + i + 1,
                 out_cache_loc=None if written is None else written[i],
                 # A chain's steps are the leading columns of a window that is wider when the target plans it.
@@ -179,6 +192,10 @@ class MultiStepDraftBackend:
                 if isinstance(columns, slice)
                 else slice(i, None, num_steps),
             )
+
+    def _kept(self, seq_lens: Any) -> Any:
+        """How much of each prefix is attended to."""
+        return seq_lens if self._window is None else seq_lens.clamp(max=self._window.size)
 
 
 @dataclass(frozen=True)
@@ -195,7 +212,7 @@ class _StepRows:
     kv_loc_cols: slice
 
 
-class _StepBatch(_Proxy):
+class _StepBatch(Proxy):
     """A ``ForwardBatch`` as one step sees it: the names in the class body are its own, all others are live."""
 
     batch_size: Any = None
@@ -220,7 +237,7 @@ class _StepBatch(_Proxy):
             setattr(self, name, getattr(batch, name, None) if rows is None else getattr(rows, name))
 
 
-class _StepBackend(_Proxy):
+class _StepBackend(Proxy):
     """The inner backend of one step. Both doors, preparation and attention, open onto the step's view."""
 
     # The model's layers look the pools up here, for the batch's own rows: the runner's pools, not the branches'.
@@ -290,144 +307,15 @@ class _StepBackend(_Proxy):
             return attend(q, k, v, layer, view, *args, **kwargs)
 
         # Data-parallel attention pads the tokens after the batch was prepared; the padding has no rows.
-        def cut(value: Any) -> Any:
-            shape = getattr(value, "shape", None)
-            return value[:rows] if shape and shape[0] == tokens else value
-
         view.out_cache_loc = view.out_cache_loc[:rows]
-        kwargs = {name: cut(value) for name, value in kwargs.items()}
-        out = attend(cut(q), cut(k), cut(v), layer, view, *map(cut, args), **kwargs)
+        q, k, v = (None if value is None else value[:rows] for value in (q, k, v))
+        cut = {
+            name: value[:rows] for name, value in kwargs.items() if name in PER_TOKEN and value is not None
+        }
+        out = attend(q, k, v, layer, view, *args, **{**kwargs, **cut})
         padded = out.new_zeros((tokens, *out.shape[1:]))
         padded[:rows] = out
         return padded
-
-
-class _BranchTable(_Proxy):
-    """The request-to-token pool with a row per branch: ``topk`` times as many, in a table of their own.
-
-    Inner backends keep the pool or the table itself from when they are built, so both stay the same object for
-    good and only what the table shows is exchanged.
-    """
-
-    size: Any = None
-    req_to_token: Any = None
-
-    def __init__(self, pool: Any, topk: int) -> None:
-        import torch
-
-        super().__init__(pool)
-        self._self_topk = topk
-        table = pool.req_to_token
-        self.size = pool.size * topk
-        # No memory: every element is the same one until the first batch.
-        storage = table.new_zeros(1).untyped_storage()
-        shape = (table.shape[0] * topk, table.shape[1])
-        self.req_to_token = torch.empty(0, dtype=table.dtype, device=table.device)
-        self.req_to_token.set_(storage, 0, shape, (0, 0))
-
-    def fill(
-        self,
-        rows: Any,
-        seq_lens: Any,
-        num_steps: int,
-        page_size: int,
-        longest: int | None,
-        graph: _GraphBuffers | None,
-    ) -> Any:
-        """Shows the branches of ``rows`` and returns their row numbers. ``longest`` is that of ``seq_lens``."""
-        import torch
-
-        source, topk = self.__wrapped__.req_to_token, self._self_topk
-        tail = page_size - 1 + num_steps
-        if longest is None:
-            longest = int(seq_lens.max()) if graph is None else source.shape[1]
-        size, width = len(rows) * topk, longest + tail
-        numbers = torch.arange(size, dtype=rows.dtype, device=rows.device)
-        if graph is None:
-            table = source.new_zeros((size, width))
-            self.req_to_token.set_(table)
-        else:
-            numbers = graph.keep("numbers", numbers, (graph.size,))
-            whole = graph.buffer("table", source, (graph.size, source.shape[1] + tail))
-            self.req_to_token.set_(whole)
-            table = whole[:size, :width]
-        fill_branches(table, source, rows, seq_lens, topk, num_steps, page_size)
-        return numbers
-
-
-class _BranchRunner(_Proxy):
-    """The draft's runner as the inner backends see it at topk > 1."""
-
-    req_to_token_pool: Any = None
-    kv_index_translator: Any = None
-
-    def __init__(self, runner: Any, branches: _BranchTable) -> None:
-        super().__init__(runner)
-        self.req_to_token_pool = branches
-        translator = getattr(runner, "kv_index_translator", None)
-        if translator is not None:
-            translator = copy(translator)
-            translator.req_to_token = branches.req_to_token
-        self.kv_index_translator = translator
-
-
-class _GraphBuffers:
-    """Tensors at addresses that captured graphs may hold, for ``size`` rows at most."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._buffers: dict[str, Any] = {}
-
-    def buffer(self, name: str, like: Any, shape: tuple[int, ...]) -> Any:
-        if name not in self._buffers:
-            self._buffers[name] = like.new_zeros(shape)
-        return self._buffers[name]
-
-    def keep(self, name: str, value: Any, shape: tuple[int, ...]) -> Any:
-        """Copies ``value`` into the front of the last dimension of the buffer, and returns that part."""
-        part = self.buffer(name, value, shape)[..., : value.shape[-1]]
-        part.copy_(value)
-        return part
-
-
-def step_lengths(seq_lens: Any, topk: int, count: int) -> Any:
-    """What each step attends to: ``(count, batch * topk)`` lengths, of ``seq_lens`` of shape ``(batch,)``."""
-    import torch
-
-    steps = torch.arange(1, count + 1, dtype=seq_lens.dtype, device=seq_lens.device)
-    return seq_lens.repeat_interleave(topk)[None, :] + steps[:, None]
-
-
-def fill_branches(
-    table: Any, req_to_token: Any, rows: Any, seq_lens: Any, topk: int, num_steps: int, page_size: int
-) -> None:
-    """Writes one row per branch into ``table``: the request's prefix, then the branch's own slots.
-
-    In a request's row, SGLang lays the branches out one after the other behind the prefix. With pages, each
-    begins on a page of its own, with a duplicate of the prefix's last, partial page: whole pages can be read.
-
-    Args:
-        table: ``(batch * topk, width)``; width is at least the longest of ``seq_lens`` plus
-            ``page_size - 1 + num_steps``.
-        req_to_token: The request table, ``(requests, length)``.
-        rows: ``(batch,)`` rows of the request table.
-        seq_lens: ``(batch,)`` lengths of the committed prefixes.
-    """
-    import torch
-
-    batch, length = len(rows), req_to_token.shape[1]
-    shared = min(table.shape[1], length)
-    branches = table.unflatten(0, (batch, topk))
-    branches[:, :, :shared] = req_to_token[:, :shared][rows].unsqueeze(1)
-    # One slot more than the last page needs is harmless: nothing is read behind a row's length.
-    offset = torch.arange(page_size - 1 + num_steps, device=table.device)
-    lens = seq_lens.long()
-    partial = lens % page_size
-    start = (lens - partial)[:, None, None] + offset
-    region = (partial + num_steps + page_size - 1) // page_size * page_size
-    source = start + region[:, None, None] * torch.arange(topk, device=table.device)[None, :, None]
-    slots = req_to_token[rows[:, None, None], source.clamp_(max=length - 1)]
-    branches.scatter_(2, start.expand_as(source), slots)
 
 
 def _written_by_step(batch: Any, bs: int, topk: int, num_steps: int) -> Any:
@@ -489,24 +377,21 @@ def _refuse_runner(runner: Any, topk: int, num_steps: int, translator: Any) -> N
             found=f"topk {topk} on a unified KV pool",
             remedy="launch with --speculative-eagle-topk 1 or without the unified memory pool",
         )
-    if find_spec("sglang.srt.speculative.spec_utils") is not None:
-        from sglang.srt.speculative import spec_utils
-
-        resolve = getattr(spec_utils, "resolve_draft_decode_window", None)
-        window = resolve(runner)[0] if resolve is not None else 0
-        if window:
-            raise BackendError(
-                "A general attention backend drafts over the whole prefix",
-                where="--speculative-draft-window-size",
-                found=f"a window of {window} tokens",
-                remedy="leave that flag out or choose a stock draft backend",
-            )
 
 
-def _refuse_backend(
-    backend: Any, base: type, attention: Callable[[Any], Any], earlier: list[Any], branching: Any
-) -> None:
-    where = f"{getattr(attention, '__module__', '?')}:{getattr(attention, '__qualname__', attention)}"
+def _draft_window(runner: Any) -> Window | None:
+    """What ``--speculative-draft-window-size`` asks of the draft's decode; a model's own windows are its layers' affair."""
+    if find_spec("sglang.srt.speculative.spec_utils") is None:
+        return None
+    from sglang.srt.speculative import spec_utils
+
+    resolve = getattr(spec_utils, "resolve_draft_decode_window", None)
+    window, sinks = (0, 0) if resolve is None else resolve(runner)
+    return Window(size=window + sinks, sinks=sinks) if window else None
+
+
+def _refuse_backend(backend: Any, base: type, attention: Callable[[Any], Any], earlier: list[Any]) -> None:
+    where = _reference(attention)
     if not isinstance(backend, base):
         raise BackendError(
             "Draft decode needs an AttentionBackend",
@@ -521,15 +406,28 @@ def _refuse_backend(
             found="the same object for two steps",
             remedy="return a new AttentionBackend on every call",
         )
-    if branching is not None:
-        pool = branching.req_to_token_pool
-        theirs = [
-            name for name, value in vars(backend).items() if value is pool or value is pool.req_to_token
-        ]
-        if theirs:
-            raise BackendError(
-                "The backend reads the request table of the draft's runner, which has no row per branch",
-                where=where,
-                found=f"attribute {theirs[0]}",
-                remedy="take req_to_token_pool from the model runner that is passed in",
-            )
+
+
+def _refuse_other_table(backend: Any, attention: Callable[[Any], Any], pool: Any) -> None:
+    theirs = [name for name, value in vars(backend).items() if value is pool or value is pool.req_to_token]
+    if theirs:
+        raise BackendError(
+            "The backend reads the request table of the draft's runner, which has no row per branch",
+            where=_reference(attention),
+            found=f"attribute {theirs[0]}",
+            remedy="take req_to_token_pool from the model runner that is passed in",
+        )
+
+
+def _refuse_untranslated(backend: Any, attention: Callable[[Any], Any]) -> None:
+    if getattr(backend, "kv_index_translator", None) is None:
+        raise BackendError(
+            "The backend reads and writes KV slots as the request table names them, which a unified memory pool moves",
+            where=_reference(attention),
+            found="no kv_index_translator",
+            remedy="launch without the unified memory pool, or let the backend keep the runner's kv_index_translator",
+        )
+
+
+def _reference(attention: Callable[[Any], Any]) -> str:
+    return f"{getattr(attention, '__module__', '?')}:{getattr(attention, '__qualname__', attention)}"

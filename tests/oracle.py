@@ -36,6 +36,10 @@ def attend(q: Any, k: Any, v: Any, scale: float, window: int | None = None, sink
     return torch.einsum("ht,thd->hd", weights, v)
 
 
+def _windowed(prefix: Any, recent: int, first: int) -> Any:
+    return prefix if len(prefix) <= recent + first else torch.cat([prefix[:first], prefix[-recent:]])
+
+
 class KVPool:
     """The part of a KV pool that attention backends use: one layer's keys and values."""
 
@@ -79,6 +83,7 @@ class RandomDraft:
     Requests sit in random rows of the request table, their tokens in random slots of the pool; the branches'
     slots follow the prefix in the row, each branch on pages of its own when ``page_size`` is above 1. What no
     one may read holds large numbers. With ``mla``, values are the leading part of the one key head, as in a pool of latents.
+    With ``draft_window=(recent, first)``, drafting looks at that many of the prefix's last and first tokens only.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class RandomDraft:
         window: int | None = None,
         sinks: bool = False,
         mla: bool = False,
+        draft_window: tuple[int, int] | None = None,
     ) -> None:
         if mla:
             kv_heads, head_dim = 1, 288
@@ -149,6 +155,8 @@ class RandomDraft:
 
         size = batch * topk
         self.steps: list[Step] = []
+        if draft_window:
+            prefixes = [tuple(_windowed(x, *draft_window) for x in prefix) for prefix in prefixes]
         drafted = [prefixes[b // topk] for b in range(size)]
         for _ in range(num_steps - 1):
             q = torch.randn(size, heads, head_dim, generator=rng)

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 
 # Read when SGLang is first imported, by any test module.
 os.environ["SGLANG_DRAFT_EXT_BACKENDS"] = "contract=contract.provider:BACKEND,torch_native"
-os.environ.setdefault("TRITON_INTERPRET", "1")
+if os.environ.get("DRAFT_EXT_DEVICE", "cpu") == "cpu":
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
 # Elsewhere the unit tests can still be collected; asking for these then ends with "no tests ran", which is an error.

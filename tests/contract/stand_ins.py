@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import DEVICE, RandomDraft
+from oracle import DEVICE, KVPool, RandomDraft
 
 ATTENTION = "sglang.srt.layers.attention"
 STOCK = {
@@ -32,8 +32,8 @@ def stock(name: str) -> Any:
     return backend
 
 
-def publish(setattr: Callable[[Any, str, Any], None]) -> None:
-    """Answers, in the stock modules that ask, what a launch would have published."""
+def publish(setattr: Callable[[Any, str, Any], None], *more: str) -> None:
+    """Answers, in the stock modules that ask and in *more*, what a launch would have published."""
     answers = {
         "get_exec": NS(
             kernel=NS(
@@ -43,6 +43,7 @@ def publish(setattr: Callable[[Any, str, Any], None]) -> None:
             ),
             dllm=NS(dllm_algorithm=None),
             deterministic=NS(enable_deterministic_inference=False),
+            features=NS(enable_mis=False),
         ),
         "get_spec": NS(
             speculative_num_draft_tokens=4,
@@ -53,6 +54,9 @@ def publish(setattr: Callable[[Any, str, Any], None]) -> None:
         "get_schedule": NS(page_size=1, chunked_prefill_size=512),
         "get_parallel": NS(attn_tp_size=1, attn_dcp_size=1, attn_dcp_rank=0, dcp_enabled=False),
         "get_attention_tp_size": 1,
+        "get_cuda_graph_max_batch_size": 8,
+        "get_platform": NS(is_sm100=False),
+        "is_sm100_supported": False,
         "cuda_graph_fully_disabled": True,
         "mambaish_config": None,
         "resolve_draft_decode_window": (0, 0),
@@ -61,6 +65,7 @@ def publish(setattr: Callable[[Any, str, Any], None]) -> None:
         f"{ATTENTION}.triton_backend",
         "sglang.srt.mem_cache.kv_index_translator",
         "sglang.srt.speculative.spec_utils",
+        *more,
     ):
         if importlib.util.find_spec(module) is None:
             continue
@@ -68,6 +73,28 @@ def publish(setattr: Callable[[Any, str, Any], None]) -> None:
         for name, answer in answers.items():
             if hasattr(loaded, name):
                 setattr(loaded, name, lambda *args, _answer=answer, **kwargs: _answer)
+
+
+class SizedDraft(RandomDraft):
+    """A batch of the asked size with nothing to attend to, to see what its preparation costs.
+
+    Every request has *context* tokens. The request table has as many rows as requests, or *requests*: then it takes no memory,
+    and shows one slot everywhere.
+    """
+
+    def __init__(
+        self, *, batch: int, topk: int, steps: int, context: int, requests: int | None = None
+    ) -> None:
+        self.topk, self.num_steps, self.page_size, self.mla = topk, steps, 1, False
+        heads = {"tp_q_head_num": 8, "tp_k_head_num": 8, "tp_v_head_num": 8}
+        self.layer = NS(**heads, head_dim=64, qk_head_dim=64, v_head_dim=64)
+        self.seq_lens = torch.full((batch,), context, device=DEVICE)
+        self.rows = torch.arange(batch, device=DEVICE)
+        shape = (requests or batch, context + topk * steps)
+        slots = torch.zeros(1) if requests else torch.arange(shape[0] * shape[1]).view(shape)
+        self.req_to_token = slots.to(DEVICE, torch.int32).expand(shape)
+        self.out_cache_loc = torch.arange(batch * topk * steps, device=DEVICE)
+        self.pool = KVPool(*(torch.zeros(16, 8, 64, device=DEVICE) for _ in range(2)))
 
 
 def runner_of(draft: RandomDraft, sliding_window_size: int | None = None) -> Any:

@@ -85,7 +85,7 @@ def worker_of(monkeypatch: pytest.MonkeyPatch, module: str, owner: str, decode: 
     blank = type(f"Blank{owner}", (kind,), {"__getattr__": lambda self, name: None})
     worker = object.__new__(blank)
     for name, value in {
-        "server_args": NS(disable_cuda_graph=False, model_impl="auto", cuda_graph_bs=[1]),
+        "server_args": NS(disable_cuda_graph=False, model_impl="auto", **vars(graph)),
         "target_worker": NS(device="cuda"),
         "speculative_num_steps": 3,
         "speculative_algorithm": NS(name="EAGLE"),

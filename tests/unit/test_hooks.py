@@ -73,6 +73,29 @@ def test_stock_names_keep_stock_objects_and_stock_errors(release):
     assert out == "('triton', 'stock decode') ('triton', 'stock extend')\nno decode wave\n"
 
 
+GRAPHS = """
+    from types import SimpleNamespace
+    from sglang.srt.speculative.eagle_draft_cuda_graph_runner import EAGLEDraftCudaGraphRunner as Decode
+    from sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner import EAGLEDraftExtendCudaGraphRunner as Extend
+
+    yes, no = (SimpleNamespace(supports_cuda_graph=captures) for captures in (True, False))
+    worker = SimpleNamespace(draft_attn_backend=no, draft_extend_attn_backend=yes)
+    print(Decode(worker), type(Extend(worker)) is Extend, type(Decode(worker, draft_attn_backend=yes)) is Decode)
+"""
+
+
+def test_what_cannot_be_captured_gets_no_graph_and_the_rest_does(release):
+    out = run(release, GRAPHS, SGLANG_DRAFT_EXT_BACKENDS="accel=provider:BACKEND")
+    assert out == "None True True\n"
+
+
+def test_unconfigured_every_graph_is_stocks_affair(release):
+    assert (
+        run(release, GRAPHS.replace("Decode(worker),", "type(Decode(worker)) is Decode,", 1))
+        == "True True True\n"
+    )
+
+
 def test_unconfigured_only_the_window_is_watched(release):
     code = """
     from sglang_draft_ext import hooks
