@@ -6,10 +6,11 @@ Delete when: stock asks the backend."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from sglang_draft_ext import hybrid
+from sglang_draft_ext import hybrid, points
 
 
 def allow_extend(
@@ -39,7 +40,7 @@ def _allow(
         extend = extend.decode_backend
     if not getattr(extend, "captures_draft_extend", False):
         return wrapped(*args, **kwargs)
-    names = wrapped.__globals__
+    names = vars(sys.modules[points.EAGLE_WORKER_V2])
     stock = names[listed]
     names[listed] = (stock, type(tested))
     try:

@@ -53,6 +53,7 @@ def captured(monkeypatch):
         "check_cuda_graph_backend": lambda *_: False,
         "get_model": MagicMock(),
         "get_exec": MagicMock(),
+        "log_info_on_rank0": lambda *_: None,
         "get_batch_sizes_to_capture": lambda _runner: ([], []),
         "get_available_gpu_memory": lambda *_, **__: 0.0,
         "_select_spec_graph_runner_cls": lambda *, builtin_runner_cls, **_: builtin_runner_cls(),
