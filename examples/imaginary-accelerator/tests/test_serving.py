@@ -27,7 +27,6 @@ def test_drafts_what_the_target_says(tmp_path: Path) -> None:
     env = {"SGLANG_DRAFT_EXT_BACKENDS": "imaginary"}
     with Server(Path(sys.executable), model, tmp_path / "server.log", *flags, env=env) as server:
         answers = server.generate(prompts, 16)
-        assert "decode=imaginary (--speculative-draft-attention-backend)" in server.log
     assert [answer.tokens for answer in answers] == [rule.continue_from(prompt, 16) for prompt in prompts]
     # Three drafted tokens at most, and one of the target's own. The draft is the target's model: it should know.
     assert all(answer.accept_length > 3 for answer in answers)
