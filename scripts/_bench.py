@@ -78,10 +78,14 @@ def rows(run: dict) -> list[list[str]]:
 
 
 def plot(run: dict) -> str:
-    """An SVG: every sample a dot, the median a bar."""
+    """An SVG: every sample a dot, the median a bar; the slowest of all, and a series that is far off, are cut."""
     left, right, step = 300, 860, 26
-    samples = [sample for series in run["series"].values() for sample in series]
-    low, high = min(samples), sorted(samples)[int(len(samples) * 0.99)]
+    base = statistics.median(next(iter(run["series"].values())))
+    near = {
+        name: sorted(s) for name, s in run["series"].items() if base / 3 < statistics.median(s) < base * 3
+    }
+    low = min(series[0] for series in near.values())
+    high = max(series[int(len(series) * 0.9)] for series in near.values())
     scale = (right - left) / ((high - low) or 1)
     height = step * (len(run["series"]) + 2)
     parts = [
@@ -91,12 +95,16 @@ def plot(run: dict) -> str:
     for row, (name, series) in enumerate(run["series"].items()):
         y = step * (row + 1)
         parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
+        if name not in near:
+            far = f"{statistics.median(series):.4g} {run['unit']}, off the scale"
+            parts.append(f'<text x="{right}" y="{y + 4}" text-anchor="end" fill="#b03030">{far}</text>')
+            continue
         shown = sorted({round(left + (sample - low) * scale, 1) for sample in series if sample <= high})
         dots = "".join(f"M{x} {y}h0" for x in shown)
         parts.append(
             f'<path d="{dots}" stroke="#3b6ea5" stroke-opacity=".35" stroke-width="7" stroke-linecap="round"/>'
         )
-        middle = min(left + (statistics.median(series) - low) * scale, right)
+        middle = left + (statistics.median(series) - low) * scale
         parts.append(f'<path d="M{middle:.1f} {y - 9}v18" stroke="#b03030" stroke-width="2"/>')
     bottom = height - step // 2
     for value in (low, (low + high) / 2, high):
@@ -115,7 +123,7 @@ def section(run: dict) -> str:
     lines += ["", f"In {run['unit']}, {count} samples each. Python {about['python']}, {about['processor']}, "]
     lines[-1] += f"{about['cores']} cores, {about['system']}."
     lines += run["notes"]
-    lines += ["", f"![every sample, and the medians](benchmarks/{run['name']}.svg)", ""]
+    lines += ["", f"![samples and medians](benchmarks/{run['name']}.svg)", ""]
     return "\n".join(lines)
 
 
