@@ -15,6 +15,7 @@ from typing import Any
 from sglang_draft_ext.branches import BranchRunner, BranchTable, GraphBuffers, Proxy, Window, step_lengths
 from sglang_draft_ext.errors import BackendError
 
+_DECODE = "the draft's decode role"
 PER_TOKEN = frozenset(("q_rope", "k_rope", "topk_indices", "llama_4_scaling", "idx_q", "idx_k", "idx_v"))
 """Keywords of ``AttentionBackend.forward`` that hold a row per token; others, such as ``sinks``, hold one per head."""
 
@@ -51,14 +52,12 @@ class MultiStepDraftBackend:
         self.token_to_kv_pool = model_runner.token_to_kv_pool
         self.kv_index_translator = getattr(model_runner, "kv_index_translator", None)
         self._window = _draft_window(model_runner)
-        _refuse_runner(model_runner, topk, speculative_num_steps, self.kv_index_translator)
-        if self._window is not None and self.page_size > 1:
-            raise BackendError(
-                "A general attention backend reads whole pages, which a draft window would cut",
-                where="--speculative-draft-window-size",
-                found=f"page size {self.page_size}",
-                remedy="set --page-size 1, leave that flag out, or choose a stock draft backend",
-            )
+        translates = bool(getattr(self.kv_index_translator, "is_translating", False))
+        _refuse_runner(model_runner, topk, speculative_num_steps)
+        if self._window is not None:
+            _refuse_window(self.page_size)
+        if translates and (topk > 1 or self._window is not None):
+            _refuse_own_table(topk)
 
         self._branches = None
         if topk > 1 or self._window is not None:
@@ -72,7 +71,7 @@ class MultiStepDraftBackend:
             _refuse_backend(backend, AttentionBackend, attention, inner)
             if self._branches is not None:
                 _refuse_other_table(backend, attention, self.req_to_token_pool)
-            if getattr(self.kv_index_translator, "is_translating", False):
+            if translates:
                 _refuse_untranslated(backend, attention)
             inner.append(backend)
         self.attn_backends = [_StepBackend(backend, self) for backend in inner]
@@ -354,8 +353,7 @@ def kinds(backend: Any) -> str:
     return ", ".join(sorted({type(getattr(each, "__wrapped__", each)).__name__ for each in found}))
 
 
-def _refuse_runner(runner: Any, topk: int, num_steps: int, translator: Any) -> None:
-    where = "the draft's decode role"
+def _refuse_runner(runner: Any, topk: int, num_steps: int) -> None:
     if topk < 1 or num_steps < 1:
         raise BackendError(
             "A draft needs at least one branch and one step",
@@ -366,17 +364,29 @@ def _refuse_runner(runner: Any, topk: int, num_steps: int, translator: Any) -> N
     if getattr(runner.model_config, "is_encoder_decoder", False):
         raise BackendError(
             "An encoder-decoder model cannot be drafted with a general attention backend",
-            where=where,
+            where=_DECODE,
             found="model_config.is_encoder_decoder",
             remedy="choose another draft model",
         )
-    if topk > 1 and getattr(translator, "is_translating", False):
+
+
+def _refuse_window(page_size: int) -> None:
+    if page_size > 1:
         raise BackendError(
-            "A general attention backend cannot draft several branches over translated KV indices",
-            where=where,
-            found=f"topk {topk} on a unified KV pool",
-            remedy="launch with --speculative-eagle-topk 1 or without the unified memory pool",
+            "A general attention backend reads whole pages, which a draft window would cut",
+            where="--speculative-draft-window-size",
+            found=f"page size {page_size}",
+            remedy="set --page-size 1, leave that flag out, or choose a stock draft backend",
         )
+
+
+def _refuse_own_table(topk: int) -> None:
+    raise BackendError(
+        "A general attention backend drafts neither several branches nor in a window over translated KV indices",
+        where=_DECODE,
+        found=f"topk {topk} on a unified KV pool",
+        remedy="launch without the unified memory pool, or with --speculative-eagle-topk 1 and no draft window",
+    )
 
 
 def _draft_window(runner: Any) -> Window | None:

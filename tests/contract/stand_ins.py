@@ -126,7 +126,8 @@ def runner_of(draft: RandomDraft, sliding_window_size: int | None = None) -> Any
         sliding_window_size=sliding_window_size, kv_cache_dtype=torch.float32, dtype=torch.float32,
         is_draft_worker=True, page_size=draft.page_size, decode_num_tokens_per_req=lambda: 1,
         hybrid_gdn_config=None, kimi_linear_config=None, linear_attn_model_spec=None, mambaish_config=None,
-        hybrid_lightning_config=None, mamba2_config=None, spec_algorithm=NS(is_dspark=lambda: False),
+        hybrid_lightning_config=None, mamba2_config=None,
+        spec_algorithm=NS(is_dspark=lambda: False, is_frozen_kv_mtp=lambda: False),
     )  # fmt: skip
     try:
         translator = importlib.import_module("sglang.srt.mem_cache.kv_index_translator").KVIndexTranslator

@@ -130,21 +130,21 @@ def test_any_tree_on_torch_native(**tree: int) -> None:
     check(draft, drafted(draft, stock("torch_native")))
 
 
-@settings(bounded, max_examples=6 * THOROUGH)
+@settings(bounded, max_examples=4 * THOROUGH)
 @given(small_trees)
 def test_any_tree_on_triton(tree: dict[str, int]) -> None:
     draft = RandomDraft(**tree)
     check(draft, drafted(draft, stock("triton")))
 
 
-@settings(bounded, max_examples=6 * THOROUGH)
+@settings(bounded, max_examples=4 * THOROUGH)
 @given(small_trees)
 def test_any_tree_on_flex_attention(tree: dict[str, int]) -> None:
     draft = RandomDraft(**tree)
     check(draft, drafted(draft, stock("flex_attention")))
 
 
-@settings(bounded, max_examples=6 * THOROUGH)
+@settings(bounded, max_examples=4 * THOROUGH)
 @given(small_trees)
 def test_any_tree_as_stocks_own_container_drafts_it(tree: dict[str, int]) -> None:
     ours, theirs = RandomDraft(**tree), RandomDraft(**tree)
