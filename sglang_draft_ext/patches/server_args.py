@@ -152,10 +152,14 @@ def resolution(
     result = wrapped(*args, **kwargs)
     if hooks.activation.purposes:
         plan = _plan(server_args, names, sources)
+        if plan:
+            level = logging.WARNING if fallback.fell_back(plan) else logging.INFO
+            logger.log(level, "draft attention backends: %s", plan)
         if plan and not fallback.fell_back(plan) and (for_stock or not names):
             plan = None  # stock's own rule says the same
         if plan:
-            _decide(server_args, plan)
+            hooks.activation.select("the server arguments")
+            write(server_args, str(plan.selection))
         server_args._draft_ext = Carried.of_this_process(plan)
     return result
 
@@ -171,14 +175,6 @@ def _plan(server_args: Any, names: dict[Role, str], sources: dict[Role, str]) ->
     plan = fallback.settle(facts, launch.plan(config, names, sources), strict=strict)
     checks.check(facts, plan)
     return plan
-
-
-def _decide(server_args: Any, plan: launch.Plan) -> None:
-    hooks.activation.select("the server arguments")
-    write(server_args, str(plan.selection))
-    logger.log(
-        logging.WARNING if fallback.fell_back(plan) else logging.INFO, "draft attention backends: %s", plan
-    )
 
 
 def resolved(server_args: Any) -> Any:
