@@ -70,7 +70,7 @@ import json, sys
 from sglang_draft_ext.registry import Registry, StockNames
 from sglang_draft_ext.settings import parse_backends
 import importlib.metadata
-registry, stock = Registry(), StockNames(general=("wave",), draft=())
+registry, stock = Registry(), StockNames(general=("wave",), draft=(), refused={})
 requests = parse_backends("name=vendor.module:attribute,wave")
 list(importlib.metadata.entry_points(group="warm up"))
 seen = []
