@@ -34,6 +34,7 @@ EAGLE_WORKER_V2 = "sglang.srt.speculative.eagle_worker_v2"
 SPEC_INFO = "sglang.srt.speculative.spec_info"
 DFLASH_WORKER = "sglang.srt.speculative.dflash_worker"
 DFLASH_WORKER_V2 = "sglang.srt.speculative.dflash_worker_v2"
+FORWARD_BATCH_INFO = "sglang.srt.model_executor.forward_batch_info"
 DETOKENIZER = "sglang.srt.managers.detokenizer_manager"
 DATA_PARALLEL = "sglang.srt.managers.data_parallel_controller"
 MULTI_TOKENIZER = "sglang.srt.managers.multi_tokenizer_mixin"
@@ -280,6 +281,12 @@ def _extend_graph_era(name: str, method: str, listed: str) -> Era:
     return Era(name=name, test=test, hooks=hooks)
 
 
+def _one_draft_extend(surface: Surface) -> bool:
+    """The release that merged the two forward modes of draft extend lets its worker replace the runner's own backend."""
+    known = surface.get(FORWARD_BATCH_INFO, "ForwardMode")
+    return known is not None and surface.get(FORWARD_BATCH_INFO, "ForwardMode.DRAFT_EXTEND") is None
+
+
 def _no_extend_graph_list(surface: Surface) -> bool:
     """No second worker yet, or one that captures every backend or none."""
     return (
@@ -440,7 +447,7 @@ POINTS = (
         name="draft runner's extend",
         serves=("backends", "selection"),
         eras=(
-            Era(name="none: the extend map serves it", test=lambda s: s.source(BACKEND_SETUP) is not None),
+            Era(name="none: the extend map's backend takes its place", test=_one_draft_extend),
             Era(
                 name="a method of ModelRunner",
                 test=_has(MODEL_RUNNER, "ModelRunner._get_attention_backend_from_str"),
@@ -457,7 +464,7 @@ POINTS = (
     ),
     Point(
         name="draft extend graph list",
-        serves=("backends", "selection"),
+        serves=(),  # without it, draft extend runs eagerly
         eras=(
             _extend_graph_era("a list of classes", "_capture_cuda_graphs", "TritonAttnBackend"),
             _extend_graph_era("a list in init_cuda_graphs", "init_cuda_graphs", "TritonAttnBackend"),

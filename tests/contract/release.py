@@ -118,4 +118,4 @@ class Factory:
         return getattr(self.made, self._extend)()
 
 
-__all__ = ["HAS_DRAFT_FLAG", "PAIRS", "SURFACE", "Factory", "era", "launch", "select", "server_args"]
+__all__ = ["HAS_DRAFT_FLAG", "PAIRS", "SURFACE", "Blank", "Factory", "era", "launch", "select", "server_args"]

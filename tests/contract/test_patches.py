@@ -10,7 +10,7 @@ import pytest
 import sglang.srt.server_args as stock_arguments
 import wrapt
 from contract.provider import Steps
-from contract.release import HAS_DRAFT_FLAG, SURFACE, Factory, era, select, server_args
+from contract.release import HAS_DRAFT_FLAG, SURFACE, Blank, Factory, era, select, server_args
 from environments import ROOT
 
 from sglang_draft_ext import hooks, points
@@ -118,17 +118,20 @@ def test_the_draft_runners_own_backend_serves_extend(monkeypatch, name, draft):
     stock("draft runner's extend")
     backend = SimpleNamespace()
     runner = object.__new__(importlib.import_module(points.MODEL_RUNNER).ModelRunner)
-    runner.use_mla_backend, runner.is_draft_worker, runner.linear_attn_model_spec = False, draft, None
+    runner.use_mla_backend, runner.is_draft_worker, runner.device = False, draft, "cpu"
+    runner.server_args = Blank(attention_backend=name)
     if era("general registry") == "a registry":
         registry = importlib.import_module(points.ATTENTION_REGISTRY)
         monkeypatch.setitem(registry.ATTENTION_BACKENDS, name, lambda _runner: backend)
         for module in (registry, importlib.import_module(points.MODEL_RUNNER)):
             # What it puts around hybrid models' backends looks at a model, of which there is none here.
             monkeypatch.setattr(module, "attn_backend_wrapper", lambda _runner, built: built, raising=False)
+    elif name == "triton":
+        triton = importlib.import_module("sglang.srt.layers.attention.triton_backend")
+        monkeypatch.setattr(triton, "TritonAttnBackend", lambda _runner: backend)
     own = runner._get_attention_backend_from_str(name)
-    extends = (
-        draft and name == "torch_native"
-    )  # "contract" brings a multi-step backend, and so knows of drafts
+    # "contract" brings a multi-step backend, and so knows of drafts.
+    extends = draft and name == "torch_native"
     assert isinstance(own, DraftExtendBackend) == extends
 
 

@@ -223,6 +223,10 @@ FILES = {
                 assert is_draft_model
                 return ModelConfig(model_path)
     """,
+    "srt/model_executor/forward_batch_info.py": """
+        class ForwardMode:
+            DRAFT_EXTEND_V2 = 1
+    """,
     "srt/speculative/__init__.py": "",
     **{
         f"srt/speculative/{module}.py": f"""
