@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sglang_draft_ext import build, guard, hooks
+from sglang_draft_ext import build, guard, hooks, launch
 from sglang_draft_ext.errors import DraftExtError
 from sglang_draft_ext.registry import registry
 
@@ -60,6 +60,9 @@ def begin_scheduler(
         if hooks.activation.deferred or not _on_several_nodes(args, kwargs):
             raise
         guard.tell_ranks(error)
+    plan = launch.of_server_args(_server_args(args, kwargs))
+    if plan:  # the older releases had no log yet when their arguments were resolved
+        logger.info("draft attention backends: %s", plan)
     return wrapped(*args, **kwargs)
 
 

@@ -88,8 +88,9 @@ def test_each_role_was_served_by_its_backend(served, split):
     expected = {"EXTEND": prefill, "DECODE": decode, **dict.fromkeys(by_mode.keys() & DRAFTS, extend)}
     assert by_mode == {mode: {CLASSES[name]} for mode, name in expected.items()}
     assert by_mode.keys() & DRAFTS
-    for step in steps:
-        assert step["calls"].keys() == {"DECODE"}
+    # Up to 0.5.3.post1 there is a backend for a last step, too, which nothing asks.
+    assert all(step["calls"].keys() == {"DECODE"} for step in steps[:2])
+    assert not any(step["calls"] for step in steps[2:])
     if prefill != extend:
         assert told.draft["own"]["type"].endswith("DraftPrefillExtendBackend")
 
