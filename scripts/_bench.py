@@ -58,7 +58,7 @@ def machine(python: str) -> dict[str, str | int | None]:
     models = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     return {
         "python": python,
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "processor": models[0] if models else platform.machine(),
         "cores": os.cpu_count(),
     }

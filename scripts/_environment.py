@@ -39,7 +39,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
 CACHE = Path(os.environ.get("DRAFT_EXT_CACHE") or ROOT / ".cache").resolve()
-NEWEST = "0.5.23"
 PYTHON = (3, 11)  # the wheels of SGLang and the pins of base.txt are made for it
 REFERENCE_PLATFORM = ROOT / "tests" / "reference_platform"
 
@@ -55,6 +54,9 @@ class SetupError(SystemExit):
 def releases() -> dict[str, dict]:
     """The lock's entry of each SGLang release, oldest first."""
     return json.loads(RELEASES.read_text())["releases"]
+
+
+NEWEST = [*releases()][-1]
 
 
 @functools.cache
@@ -101,7 +103,7 @@ def tool_env() -> Path:
         _pip(python, "this project, editable", "install", *options)
 
     # An editable install refers to the package, and copies the files that start it.
-    refers_to = [path for path in _project_files() if "sglang_draft_ext" not in path.parts]
+    refers_to = [path for path in _project_files() if "sglang_draft_ext" not in path.relative_to(ROOT).parts]
     _made(CACHE / "tools" / "editable", [str(ROOT), *refers_to, _stamp_of(CACHE / "tools")], make)
     return python
 
@@ -173,7 +175,8 @@ def base_env() -> Path:
     def make() -> None:
         _venv(folder)
         what = "torch and what SGLang imports (6 GB, some minutes)"
-        _pip(folder / "bin" / "python", what, "install", "--no-deps", "-r", str(BASE_REQUIREMENTS))
+        options = ("--no-deps", "--no-compile")  # servers keep bytecode elsewhere
+        _pip(folder / "bin" / "python", what, "install", *options, "-r", str(BASE_REQUIREMENTS))
 
     _made(folder, [BASE_REQUIREMENTS], make)
     return folder

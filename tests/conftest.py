@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 from environments import FAKE_SGLANG, PTH, ROOT, START, Environment, build, lay_out_package, unpack
+from hypothesis import settings
+
+# How long one example takes says nothing on a machine that does other things, too.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 KINDS = ("unit", "contract", "e2e", "lifecycle")
 

@@ -11,7 +11,9 @@ from e2e.test_programs import keywords
 
 PROGRAM = """
 import json
+import shutil
 import sys
+import tempfile
 
 import ray
 import sglang_draft_ext
@@ -19,7 +21,8 @@ import sglang_draft_ext
 if __name__ == "__main__":
     arguments = json.loads(sys.argv[1])
     sglang_draft_ext.register(sglang_draft_ext.DraftBackend(name="mine", attention="stock:torch_native"))
-    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short: its sockets lie in there
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, _temp_dir=folder)
     try:
         from sglang.srt.ray.engine import RayEngine
 
@@ -29,6 +32,7 @@ if __name__ == "__main__":
         engine.shutdown()
     finally:
         ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
     with open(arguments["out"], "w") as file:
         json.dump(answers, file)
 """

@@ -145,17 +145,17 @@ def test_stock_names_get_stock_objects_only(servers, plain, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("said", "env", "flags"),
     [
-        ([FLAG, "verify=triton"], "'verify' is not a role of the draft"),
-        ([FLAG, "decode=triton,decode=triton"], "is given twice"),
-        ([FLAG, "prefill="], "A role has no backend name"),
-        ([FLAG, "decode=flashinfr"], "did you mean 'flashinfer'"),
-        ([FLAG, "decode=wave"], "SGLANG_DRAFT_EXT_BACKENDS=wave adds it"),
+        ("'verify' is not a role of the draft", ASKED, [FLAG, "verify=triton"]),
+        ("is given twice", ASKED, [FLAG, "decode=triton,decode=triton"]),
+        ("A role has no backend name", ASKED, [FLAG, "prefill="]),
+        ("did you mean 'flashinfer'", ASKED, [FLAG, "decode=flashinfr"]),
+        ("SGLANG_DRAFT_EXT_BACKENDS=torch_native adds it", {}, [FLAG, "decode=torch_native"]),
     ],
 )
-def test_bad_input_stops_the_launch_in_one_line(servers, flags, said):
-    seen = servers.see(*speculative(1), *flags, extended=True, env=ASKED)
+def test_bad_input_stops_the_launch_in_one_line(servers, said, env, flags):
+    seen = servers.see(*speculative(1), *flags, extended=True, env=env)
     assert seen.failed
     assert seen.exit_code == 2
     assert said in seen.log.strip().splitlines()[-1]
