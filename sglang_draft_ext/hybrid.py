@@ -31,7 +31,8 @@ def prefill_and_extend(runner: Any, *, prefill: Any, extend: Any) -> Any:
 
 def is_hybrid(backend: Any) -> bool:
     """Whether *backend* is one of `prefill_and_extend`."""
-    return isinstance(backend, _kind())
+    # Before the first, nothing is; and not every machine can import what stock's module imports.
+    return bool(_kind.cache_info().currsize) and isinstance(backend, _kind())
 
 
 @cache

@@ -47,8 +47,9 @@ def test_plugins_that_wrap_the_same_places_keep_this_package(monkeypatch):
         pytest.skip("no plugins: this release has none")
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    importlib.import_module(points.SPECULATIVE_HOOK)
-    importlib.import_module(points.DRAFT_UTILS)
+    for module in (points.SPECULATIVE_HOOK, points.DRAFT_UTILS):
+        if SURFACE.source(module):
+            importlib.import_module(module)
     wrapped = [hook for hook in hooks.activation.applied if hook.wrapper]
     assert len(wrapped) >= 6
     for hook in wrapped:
