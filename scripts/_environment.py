@@ -128,7 +128,10 @@ def server_env(release: str = NEWEST, *, extended: bool, providers: Sequence[Pat
     folder = CACHE / "servers" / name
     paths = [release_folder(release)]
     if "libraries" in _entry(release):
-        paths.append(libraries(_entry(release)["libraries"]))
+        extra = libraries(_entry(release)["libraries"])
+        # Python reads the .pth files of its own site-packages only.
+        named = (extra / line for pth in extra.glob("*.pth") for line in pth.read_text().split())
+        paths += [extra, *filter(Path.is_dir, named)]
     paths += [_reference_platform(), _site_packages(base_env())]
     lines = [str(path) for path in paths]
     if _entry(release).get("stubs"):  # it imports sgl_kernel, or vllm, whatever the device is
