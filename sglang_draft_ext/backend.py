@@ -36,9 +36,9 @@ class DraftBackend:
         max_head_dim: The largest head dimension of a draft model that the backend can attend with; None means any.
         extend_graph: Whether draft extend may run in a CUDA graph; SGLang captures it for backends of its own list only.
 
-    ``attention`` and ``decode`` are ``"module:attr"`` strings, ``"stock:NAME"`` for a backend of the release's own
-    general registry, or callables that can be imported again by module and name: every process of a server builds its
-    backends anew.
+    ``attention`` and ``decode`` are ``"module:attr"`` strings, or callables that can be imported again by module and name:
+    every process of a server builds its backends anew. ``attention="stock:NAME"`` is a backend of the release's own general
+    registry.
 
     Raises:
         BackendError: a field is malformed, or a callable cannot be imported again.
@@ -63,7 +63,14 @@ class DraftBackend:
             )
         reference_of(self.attention, where=f"{where}, attention")
         if self.decode is not None:
-            reference_of(self.decode, where=f"{where}, decode")
+            decode = reference_of(self.decode, where=f"{where}, decode")
+            if decode.startswith(STOCK):
+                raise BackendError(
+                    f"decode={decode!r} is no multi-step backend",
+                    where=where,
+                    found="stock's general registry holds none",
+                    remedy="leave decode out: it is made out of attention",
+                )
         if self.mla not in ("any", "required", "refused"):
             raise BackendError(
                 f"mla={self.mla!r} is unknown", where=where, remedy="use 'any', 'required' or 'refused'"

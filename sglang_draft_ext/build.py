@@ -20,8 +20,22 @@ def is_stock_general(name: str) -> bool:
 
 
 def declared(name: str) -> DraftBackend:
-    """The declaration of an extra name, importing its provider when first asked."""
-    return registry.resolve(name, catalogue.stock_names(hooks.activation.surface))
+    """The declaration of an extra name, importing its provider when first asked.
+
+    Raises:
+        BackendError: it builds on a general backend that the release does not have; and as `Registry.resolve`.
+    """
+    stock = catalogue.stock_names(hooks.activation.surface)
+    backend = registry.resolve(name, stock)
+    general = backend.references["attention"]
+    if general.startswith(STOCK) and general.removeprefix(STOCK) not in stock.general:
+        raise BackendError(
+            f"{name!r} builds on {general!r}, which this release does not have",
+            where=registry.where(name),
+            found=f"general backends {', '.join(stock.general)}",
+            remedy="build on one of these",
+        )
+    return backend
 
 
 def build_attention(name: str, runner: Any) -> Any:

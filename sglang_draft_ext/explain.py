@@ -30,7 +30,6 @@ AFTER = "SGLang, after the models are loaded"
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _TARGET = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
-_NO_DRAFT_MODEL = ("NGRAM",)
 
 
 class LineError(ValueError):
@@ -175,7 +174,7 @@ def _explain_on(said: Explanation, given: argparse.Namespace, surface: Surface) 
         launch.check_names(names, sources, given.speculative_algorithm)
     if activation.purposes:
         activation.require(algorithm=said.algorithm)
-    if said.algorithm is None or said.algorithm in _NO_DRAFT_MODEL:
+    if said.algorithm in launch.NO_DRAFT_MODEL:
         drafts = f"{said.algorithm} drafts without a model" if said.algorithm else "nothing drafts"
         said.notes.append(f"{drafts}, so no backend is chosen for a draft")
         return

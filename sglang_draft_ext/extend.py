@@ -19,25 +19,40 @@ class DraftExtendBackend(wrapt.ObjectProxy):  # type: ignore[type-arg]
     #: An extend of many lengths is what backends prepare outside graphs.
     supports_cuda_graph: Any = False
 
+    def __init__(self, backend: Any) -> None:
+        super().__init__(backend)
+        self._self_batch: Any = None
+        self._self_shown: Any = None
+
+    def _view(self, forward_batch: Any, *, prepare: bool = True) -> Any:
+        """The view of a batch: made when the batch is prepared, and then the same for every layer."""
+        if prepare or forward_batch is not self._self_batch:
+            self._self_batch, self._self_shown = forward_batch, _as_extend(forward_batch)
+        return self._self_shown
+
     def init_forward_metadata(self, forward_batch: Any) -> Any:
-        return self.__wrapped__.init_forward_metadata(_as_extend(forward_batch))
+        return self.__wrapped__.init_forward_metadata(self._view(forward_batch))
 
     def init_forward_metadata_out_graph(self, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.__wrapped__.init_forward_metadata_out_graph(_as_extend(forward_batch), *args, **kwargs)
+        return self.__wrapped__.init_forward_metadata_out_graph(self._view(forward_batch), *args, **kwargs)
 
     def init_forward_metadata_in_graph(self, forward_batch: Any) -> Any:
-        return self.__wrapped__.init_forward_metadata_in_graph(_as_extend(forward_batch))
+        return self.__wrapped__.init_forward_metadata_in_graph(self._view(forward_batch))
 
     def forward(
         self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        return self.__wrapped__.forward(q, k, v, layer, _as_extend(forward_batch), *args, **kwargs)
+        return self.__wrapped__.forward(
+            q, k, v, layer, self._view(forward_batch, prepare=False), *args, **kwargs
+        )
 
     def forward_extend(
         self, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """What stock's HybridAttnBackend calls in the place of ``forward``."""
-        return self.__wrapped__.forward_extend(q, k, v, layer, _as_extend(forward_batch), *args, **kwargs)
+        return self.__wrapped__.forward_extend(
+            q, k, v, layer, self._view(forward_batch, prepare=False), *args, **kwargs
+        )
 
 
 class _ExtendBatch(wrapt.ObjectProxy):  # type: ignore[type-arg]

@@ -114,6 +114,11 @@ class Activation:
         settings = Settings.from_environment(self.environment)
         if settings.debug:
             _log_to_stderr()
+        if settings.unknown:
+            logger.warning(
+                "unknown variables: %s; sglang-draft-ext doctor lists those that there are",
+                ", ".join(settings.unknown),
+            )
         self.disabled = named(settings.disabled)
         if settings.select:
             parse(settings.select, where=SELECT)
@@ -135,9 +140,14 @@ class Activation:
             HookError: a needed hook does not match.
         """
         with self._lock:
-            if not self._selecting:
-                self._selecting = where
+            if self._selecting:
+                return
+            self._selecting = where
+            try:
                 self.refresh()
+            except DraftExtError:
+                self._selecting = None
+                raise
 
     def refresh(self) -> None:
         """More is asked of this process than before: patch what is imported already."""
@@ -235,7 +245,7 @@ class Activation:
         fitting = next(
             (hooks for hooks in eras if not any(hook.live_mismatch(module) for hook in hooks)), None
         )
-        return fitting or self._skip(point, module, "this release has another shape")
+        return fitting if fitting is not None else self._skip(point, module, "this release has another shape")
 
     def _skip(self, point: Point, module: ModuleType, why: str) -> tuple[Hook, ...]:
         if (point, why) not in self._told:

@@ -19,6 +19,8 @@ FLAG = "--speculative-draft-attention-backend"
 ROLE_FIELDS: dict[Role, str] = {role: f"speculative_draft_{role}_attention_backend" for role in ROLES}
 ROLE_FLAGS: dict[Role, str] = {role: "--" + field.replace("_", "-") for role, field in ROLE_FIELDS.items()}
 
+#: With these there is no draft model to choose a backend for.
+NO_DRAFT_MODEL = (None, "NGRAM")
 MULTI_STEP = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 
 # What arguments say before there is a ServerArgs whose field can carry it (releases without the draft flag).

@@ -98,7 +98,8 @@ class Registry:
         try:
             self.on_register()
         except DraftExtError:
-            del self._entries[backend.name]
+            with self._lock:
+                del self._entries[backend.name]
             raise
 
     def check_open(self, what: str, *, where: str) -> None:
@@ -261,7 +262,8 @@ registry = Registry()
 def register(backend: DraftBackend) -> None:
     """Make *backend* available to the draft worker of every server started from this process.
 
-    Call it before server arguments are parsed or built (``ServerArgs``, ``Engine``).
+    Call it before server arguments are parsed or built (``ServerArgs``, ``Engine``). Does nothing where this package is
+    switched off.
 
     Raises:
         BackendError: *backend* is not a DraftBackend.
@@ -269,6 +271,8 @@ def register(backend: DraftBackend) -> None:
         LateRegistrationError: server arguments were already parsed or built in this process.
         RegistrationError: the name is taken, or is a stock draft backend.
     """
+    if _startup.disabled():
+        return
     where = f"register() at {call_site()}"
     with _finder.not_swallowed():
         _startup.run()

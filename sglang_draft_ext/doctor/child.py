@@ -78,9 +78,10 @@ def examine() -> tuple[Process | None, tuple[BackendState, ...], list[Finding]]:
         answer = receiver.recv() if receiver.poll(PATIENCE_SECONDS) else None
     except EOFError:  # it has ended without an answer
         answer = None
-    if process.is_alive() and answer is None:
+    process.join(PATIENCE_SECONDS if answer else 0)  # a provider may have left a thread behind
+    if process.is_alive():
         process.kill()
-    process.join()
+        process.join()
     if answer is None:
         text = f"a process that Python spawned gave no answer, and ended with exit code {process.exitcode}"
         remedy = "see what it printed above"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sglang_draft_ext import launch
+from sglang_draft_ext.errors import SelectionError
 from sglang_draft_ext.launch import FIELD, ROLE_FIELDS
 
 
@@ -18,6 +19,12 @@ def init(wrapped: Callable[..., Any], _engine: Any, args: tuple[Any, ...], kwarg
     text = launch.flag_value(kwargs.get(FIELD), roles)
     if text is None:
         return wrapped(*args, **kwargs)
+    if "server_args" in kwargs and any(roles.values()):
+        raise SelectionError(
+            "Engine takes no keywords beside server_args",
+            where=", ".join(ROLE_FIELDS[role] for role, name in roles.items() if name),
+            remedy=f"give {FIELD}={text!r} to ServerArgs",
+        )
     from sglang.srt.server_args import ServerArgs
 
     if hasattr(ServerArgs, FIELD):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable
 from types import FunctionType, ModuleType
@@ -20,6 +21,7 @@ from sglang_draft_ext import checks, fallback, guard, hooks, launch, selection
 from sglang_draft_ext.carried import Carried
 from sglang_draft_ext.errors import DraftExtError, SelectionError
 from sglang_draft_ext.launch import FIELD, FLAG, ROLE_FIELDS, ROLE_FLAGS
+from sglang_draft_ext.points import SERVER_ARGS
 from sglang_draft_ext.selection import ROLES, Role
 from sglang_draft_ext.settings import Settings
 
@@ -31,21 +33,23 @@ def add_cli_args(
 ) -> Any:
     """Wrapper of ``ServerArgs.add_cli_args(parser)``: the role flags, and a draft flag that takes a selection."""
     result = wrapped(*args, **kwargs)
+    # It may be a group of a parser, or one whose `add_argument` puts a prefix before every flag.
     parser: argparse.ArgumentParser = args[0] if args else kwargs["parser"]
-    stock = next((action for action in parser._actions if FLAG in action.option_strings), None)
-    if stock is None:
-        stock = parser.add_argument(
+    if not hasattr(sys.modules[SERVER_ARGS].ServerArgs, FIELD):
+        parser.add_argument(
             FLAG,
             default=None,
             help="Attention backend of the draft: a name, or prefill=NAME,extend=NAME,decode=NAME.",
         )
-    stock.type = _draft_flag
+    for action in parser._actions:
+        if action.dest.endswith(FIELD):
+            action.type = _draft_flag
     for role in ROLES:
         parser.add_argument(
             ROLE_FLAGS[role], type=_role_flag, default=None, help=f"Attention backend of the draft's {role}."
         )
-    # Roles are only known together once the line is parsed; the parser's own way to refuse travels along.
-    parser.set_defaults(_draft_ext_refuse=parser.error)
+    # Roles are only known together once the line is parsed: what is then refused is refused as a parser does it.
+    parser.set_defaults(_draft_ext_program=getattr(parser, "prog", None) or os.path.basename(sys.argv[0]))
     return result
 
 
@@ -73,7 +77,7 @@ def from_cli_args(
     """Wrapper of ``ServerArgs.from_cli_args(args)``: folds the role flags into the draft flag."""
     namespace: argparse.Namespace = args[0] if args else kwargs["args"]
     values = vars(namespace).copy()
-    refuse: Callable[[str], Any] | None = values.pop("_draft_ext_refuse", None)
+    program = values.pop("_draft_ext_program", None)
     roles = {role: values.pop(field, None) for role, field in ROLE_FIELDS.items()}
     text = launch.flag_value(values.get(FIELD), roles)
     if text is not None:
@@ -89,9 +93,10 @@ def from_cli_args(
         return wrapped(argparse.Namespace(**values))
     except SelectionError as error:
         # argparse's manners, where there is a parser; a program gets the exception.
-        if refuse is None:
+        if program is None:
             raise
-        refuse(f"{error.problem}; {error.remedy} (asked in {error.where})")
+        print(f"{program}: error: {error.problem}; {error.remedy} (asked in {error.where})", file=sys.stderr)
+        raise SystemExit(2) from None
     finally:
         launch.pending.reset(token)
 
@@ -142,7 +147,8 @@ def resolution(
     has_flag = hasattr(server_args, FIELD)
     names, sources = launch.asked(getattr(server_args, FIELD, None) or launch.pending.get())
     value = launch.flag_value(None, names)
-    if has_flag and value != getattr(server_args, FIELD):
+    drafts = server_args.speculative_algorithm not in launch.NO_DRAFT_MODEL
+    if has_flag and drafts and value != getattr(server_args, FIELD):
         # Model hooks give the draft a default backend where the field is None: what was asked for must be seen there.
         setattr(server_args, FIELD, value)
     for_stock = has_flag and (not names or launch.uniform(names) is not None)
@@ -167,7 +173,7 @@ def resolution(
 def _plan(server_args: Any, names: dict[Role, str], sources: dict[Role, str]) -> launch.Plan | None:
     """The draft's backends, checked and decided; None when there is no draft."""
     config = resolved(server_args)
-    if config.speculative_algorithm is None:
+    if config.speculative_algorithm in launch.NO_DRAFT_MODEL:
         return None
     hooks.activation.require(algorithm=config.speculative_algorithm)
     facts = checks.Launch(server_args, config)

@@ -82,6 +82,7 @@ def test_a_callable_of_the_main_script_is_refused():
         ({"page_sizes": (True,)}, "page_sizes"),
         ({"page_sizes": 64}, "page_sizes"),
         ({"page_sizes": "64"}, "page_sizes"),
+        ({"decode": "stock:triton"}, "is no multi-step backend"),
         ({"max_topk": 0}, "max_topk"),
         ({"max_head_dim": 0}, "max_head_dim"),
         ({"extend_graph": "yes"}, "extend_graph"),

@@ -12,7 +12,7 @@ import pytest
 from environments import ROOT
 
 RECORDS = ROOT / "docs" / "benchmarks"
-SCRIPTS = ("bench", "_bench.py", "_environment.py")
+SCRIPTS = ("bench", "_bench.py", "_environment.py", "releases.json")
 
 
 def check(root: Path) -> subprocess.CompletedProcess[str]:

@@ -199,3 +199,92 @@ def test_a_release_that_cannot_split_is_refused(tmp_path):
         in (result.stderr.splitlines()[-1])
     )
     assert run(release, f"    launch({FLAG!r}, 'accel')", **ASKING).returncode == 0, "not asked for: silent"
+
+
+GROUP = """
+    parser = argparse.ArgumentParser(prog="bench")
+    ServerArgs.add_cli_args(parser.add_argument_group("sglang"))
+"""
+PREFIX = """
+    class Parser(argparse.ArgumentParser):
+        def add_argument(self, *flags, **options):
+            super().add_argument(*("--sglang-" + f[2:] if f.startswith("--") else f for f in flags), **options)
+
+    parser = Parser(prog="bench")
+    ServerArgs.add_cli_args(parser)
+"""
+
+
+@pytest.mark.parametrize("environ", [{}, ASKING])
+@pytest.mark.parametrize(
+    ("parser", "prefix"), [(GROUP, "--"), (PREFIX, "--sglang-")], ids=["group", "prefix"]
+)
+def test_programs_add_the_flags_to_parsers_of_their_own(release, parser, prefix, environ):
+    code = f"""
+{parser}
+    namespace = parser.parse_args(["{prefix}{FLAG[2:]}", "decode=triton"])
+    pickle.dumps(namespace)
+    print([value for name, value in vars(namespace).items() if name.endswith("draft_attention_backend")])
+    """
+    result = run(release, code, **environ)
+    assert result.stdout == "['decode=triton']\n", result.stderr
+
+
+@pytest.mark.parametrize("algorithm", [None, "NGRAM"])
+def test_without_a_draft_model_the_variable_changes_nothing(release, algorithm):
+    code = f"""
+    server_args = launch(speculative_algorithm={algorithm!r})
+    print(server_args.speculative_draft_attention_backend)
+    """
+    result = run(release, code, SGLANG_DRAFT_EXT_SELECT="prefill=triton,decode=triton,extend=triton")
+    assert result.stdout == "None\n", result.stderr
+
+
+def test_an_engine_of_finished_arguments_takes_no_role(release):
+    code = """
+    from sglang.srt.entrypoints.engine import Engine
+    Engine(server_args=ServerArgs(), speculative_draft_decode_attention_backend="accel")
+    """
+    line = run(release, code, **ASKING).stderr.splitlines()[-1]
+    assert line.startswith(
+        "sglang_draft_ext.errors.SelectionError: Engine takes no keywords beside server_args"
+    )
+
+
+def test_a_selection_that_is_refused_is_forgotten(tmp_path):
+    release = write(
+        tmp_path, {"srt/layers/attention/hybrid_attn_backend.py": ("def _select_backend", "def _choose")}
+    )
+    code = """
+    from sglang_draft_ext import HookError, hooks
+    try:
+        hooks.activation.select("the test")
+    except HookError:
+        print(hooks.activation.purposes)
+    """
+    assert run(release, code).stdout == "()\n"
+
+
+def test_a_provider_on_a_general_backend_that_is_not_there(release):
+    code = """
+    import sglang_draft_ext
+    sglang_draft_ext.register(sglang_draft_ext.DraftBackend(name="mine", attention="stock:wav"))
+    launch()
+    """
+    line = run(release, code).stderr.splitlines()[-1]
+    assert line.startswith("sglang_draft_ext.errors.BackendError: 'mine' builds on 'stock:wav'")
+
+
+def test_an_unknown_variable_is_warned_of(release):
+    result = run(release, "    launch()", SGLANG_DRAFT_EXT_BACKEND="accel")
+    assert "unknown variables: SGLANG_DRAFT_EXT_BACKEND;" in result.stderr
+    assert result.returncode == 0
+
+
+def test_switched_off_a_registration_does_nothing(release):
+    code = """
+    import sglang_draft_ext
+    sglang_draft_ext.register(sglang_draft_ext.DraftBackend(name="mine", attention="provider:attention"))
+    print("sglang_draft_ext.hooks" in sys.modules)
+    """
+    assert run(release, code, SGLANG_DRAFT_EXT_DISABLE="1").stdout == "False\n"
