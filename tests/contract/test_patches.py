@@ -127,7 +127,9 @@ def test_the_draft_runners_own_backend_serves_extend(monkeypatch, name, draft):
         for module in (registry, importlib.import_module(points.MODEL_RUNNER)):
             # What it puts around hybrid models' backends looks at a model, of which there is none here.
             monkeypatch.setattr(module, "attn_backend_wrapper", lambda _runner, built: built, raising=False)
-    elif name == "triton":
+    else:
+        runner.model_config = Blank()
+    if name == "triton":
         triton = importlib.import_module("sglang.srt.layers.attention.triton_backend")
         monkeypatch.setattr(triton, "TritonAttnBackend", lambda _runner: backend)
     own = runner._get_attention_backend_from_str(name)
