@@ -1,4 +1,4 @@
-"""A user's own program: registers a backend, builds an Engine, and its spawned scheduler knows the backend."""
+"""A user's own program registers a backend and gives it to an Engine for a role; a server takes roles from a file."""
 
 import ast
 import json
@@ -47,7 +47,8 @@ def keywords(flags):
 def test_a_registered_backend_reaches_the_spawned_scheduler(servers, plain, tmp_path):
     program, out = tmp_path / "program.py", tmp_path / "out.json"
     program.write_text(PROGRAM)
-    engine = keywords([*FLAGS, *speculative(2, "mine")]) | {
+    engine = keywords([*FLAGS, *speculative(2)]) | {
+        "speculative_draft_decode_attention_backend": "mine",
         "model_path": str(servers.model),
         "speculative_draft_model_path": str(servers.model),
     }
@@ -61,3 +62,16 @@ def test_a_registered_backend_reaches_the_spawned_scheduler(servers, plain, tmp_
     assert all(answer["meta_info"]["spec_accept_length"] > 3 for answer in seen["answers"])
     assert "'late' is registered too late" in seen["late"]
     assert "program.py" in seen["late"]
+
+
+def test_a_config_file_says_roles(servers, plain, tmp_path):
+    config = tmp_path / "server.yaml"
+    roles = {"prefill": "triton", "decode": "torch_native"}
+    config.write_text(
+        "".join(f"speculative-draft-{r}-attention-backend: {name}\n" for r, name in roles.items())
+    )
+    environment = {"SGLANG_DRAFT_EXT_BACKENDS": "torch_native"}
+    seen = servers.see(*speculative(1), "--config", str(config), extended=True, env=environment)
+    assert seen.tokens == plain.tokens
+    reported = seen.arguments["draft_attention_backends"]
+    assert {role: reported[role]["backend"] for role in roles} == roles
