@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sglang_draft_ext import build, guard, hooks, launch
+from sglang_draft_ext import build, fallback, guard, hooks, launch
 from sglang_draft_ext.errors import DraftExtError
 from sglang_draft_ext.registry import registry
 
@@ -61,7 +61,8 @@ def begin_scheduler(
             raise
         guard.tell_ranks(error)
     plan = launch.of_server_args(_server_args(args, kwargs))
-    if plan:  # the older releases had no log yet when their arguments were resolved
+    # The older releases had no log yet when their arguments were resolved, for less than a warning.
+    if plan and not fallback.fell_back(plan):
         logger.info("draft attention backends: %s", plan)
     return wrapped(*args, **kwargs)
 
