@@ -11,8 +11,10 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from sglang_draft_ext import build, fallback, guard, hooks, launch
@@ -77,8 +79,26 @@ def begin_tokenizer(
         logger.error("%s", error)
         parent = multiprocessing.parent_process()
         if parent is not None and parent.pid is not None:
-            os.kill(parent.pid, signal.SIGQUIT)  # as stock's other children do
+            _end(parent.pid)
         raise
+
+
+def _end(parent: int) -> None:
+    """End the server as stock's other children do; uvicorn takes that signal for itself, and is then not asked."""
+    os.kill(parent, signal.SIGQUIT)
+    deadline = time.monotonic() + 5
+    while _run_by_uvicorn() and os.getppid() == parent:
+        if time.monotonic() > deadline:
+            os.kill(parent, signal.SIGKILL)  # its other children end with it
+            return
+        time.sleep(0.1)
+
+
+def _run_by_uvicorn() -> bool:
+    frame: FrameType | None = sys._getframe()
+    while frame and frame.f_globals.get("__name__") != "uvicorn._subprocess":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _compare(instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -134,7 +134,9 @@ def test_a_child_that_differs_stops_the_launch(servers, tmp_path, way, what):
 def test_a_tokenizer_worker_that_differs_stops_the_server(servers, tmp_path):
     """Its parent would start it again and again."""
     asked, _, difference = DIFFERENT["provider hidden"]
-    start = HIDDEN.format(condition="'uvicorn._subprocess' in sys.modules")  # what starts these workers
+    # What runs in these workers, and in no other process.
+    stack = "__import__('traceback').extract_stack()"
+    start = HIDDEN.format(condition=f"any('uvicorn/_subprocess' in frame.filename for frame in {stack})")
     env = environment(tmp_path, asked, start)
     server = server_of(servers, "tokenizer-workers", *WAYS["tokenizer workers"], env=env)
     with started(server) as process:
