@@ -1,4 +1,4 @@
-"""Schedulers that are Ray's actors: what the driver registered reaches them, and one that differs is refused."""
+"""Schedulers that are Ray's actors: one that differs from its driver is refused. The CPU platform cannot draft in an actor."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if "default_worker.py" in " ".join(sys.orig_argv):
 
 
 def serve(servers, folder, asked):
-    """Run the program with actors whose environment asks for *asked*; its exit code, output and answers."""
+    """Run the program with actors whose environment asks for *asked*; its exit code and output."""
     program, out = folder / "program.py", folder / "out.json"
     program.write_text(PROGRAM)
     (folder / "sitecustomize.py").write_text(START.format(asked=asked))
@@ -68,20 +68,12 @@ def serve(servers, folder, asked):
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     command = [servers.python(extended=True), program, json.dumps(arguments)]
-    code, log = run_group(command, folder / "log", env=env, timeout=300)
-    return code, log, json.loads(out.read_text()) if out.exists() else None
-
-
-def test_the_actors_draft_on_what_the_driver_registered(servers, plain, tmp_path):
-    code, log, answers = serve(servers, tmp_path, "torch_native")
-    assert code == 0, log[-3000:]
-    assert [answer["output_ids"] for answer in answers] == plain.tokens
-    assert all(answer["meta_info"]["spec_accept_length"] > 3 for answer in answers)
+    return run_group(command, folder / "log", env=env, timeout=300)
 
 
 @pytest.mark.parametrize("asked", ["", "flex_attention"])
 def test_an_actor_that_was_asked_for_something_else_is_refused(servers, tmp_path, asked):
-    code, log, _ = serve(servers, tmp_path, asked)
+    code, log = serve(servers, tmp_path, asked)
     assert code != 0
     assert "A process of the server was asked for something else than the one that started it" in log
     assert "draft backend 'torch_native': nothing here" in log
