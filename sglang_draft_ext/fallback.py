@@ -15,7 +15,7 @@ from sglang_draft_ext.errors import DraftExtError
 from sglang_draft_ext.launch import MULTI_STEP, Plan, asked_roles
 from sglang_draft_ext.selection import Role
 
-_OVERRIDES = "sglang.srt.arg_groups.model_override_base"
+_MODEL_OVERRIDES = "sglang.srt.arg_groups.model_override_base"
 _SOURCE = "fallback"
 _OWN = {"cpu": "intel_amx", "npu": "ascend", "xpu": "intel_xpu"}
 
@@ -83,7 +83,7 @@ def _defaults(launch: Launch) -> Iterator[str]:
     device = str(launch.config.device)
     if device in _OWN and (device != "cpu" or _has_amx()):
         yield _OWN[device]
-    if surface.get(_OVERRIDES, "get_default_attn_backend"):
+    if surface.get(_MODEL_OVERRIDES, "get_default_attn_backend"):
         from sglang.srt.arg_groups.model_override_base import get_default_attn_backend
 
         yield get_default_attn_backend(launch.server_args, launch.draft_uses_mla, launch.draft)

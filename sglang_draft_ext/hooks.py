@@ -20,7 +20,7 @@ from sglang_draft_ext.registry import call_site, registry
 from sglang_draft_ext.releases import TESTED
 from sglang_draft_ext.selection import parse
 from sglang_draft_ext.settings import BACKENDS, DISABLE, SELECT, Settings, variables
-from sglang_draft_ext.surface import Surface
+from sglang_draft_ext.surface import Surface, installed_version
 
 logger = logging.getLogger("sglang_draft_ext")
 #: One line a hook, with SGLANG_DRAFT_EXT_DEBUG; apart from SGLang's log, which is configured later and again.
@@ -57,7 +57,9 @@ class Activation:
         if self._surface is None:
             # Not by an import where it can be avoided: that would wait for a thread that is still importing it.
             sglang = sys.modules.get("sglang") or import_module("sglang")
-            self._surface = Surface(list(sglang.__path__), getattr(sglang, "__version__", "") or _version())
+            self._surface = Surface(
+                list(sglang.__path__), getattr(sglang, "__version__", "") or installed_version()
+            )
         return self._surface
 
     @property
@@ -291,15 +293,6 @@ def is_placeholder(server_args: object) -> bool:
 
 def _hooked_modules() -> list[str]:
     return sorted({module for point in POINTS for module in point.modules})
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("sglang")
-    except PackageNotFoundError:
-        return "of unknown version"
 
 
 activation = Activation()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 from sglang_draft_ext import _startup
-from sglang_draft_ext.surface import Surface
+from sglang_draft_ext.surface import Surface, installed_version
 
 
 def installed() -> Surface | None:
@@ -15,11 +14,4 @@ def installed() -> Surface | None:
     others = (finder for finder in sys.meta_path if finder is not _startup)
     spec = next(filter(None, (finder.find_spec("sglang", None) for finder in others)), None)
     folders = [*(spec.submodule_search_locations or ())] if spec else []
-    return Surface(folders, _version()) if folders else None
-
-
-def _version() -> str:
-    try:
-        return version("sglang")
-    except PackageNotFoundError:
-        return "of unknown version"
+    return Surface(folders, installed_version()) if folders else None

@@ -749,11 +749,6 @@ def map_owner(surface: Surface) -> tuple[str, str]:
     return hook.module, hook.attribute.partition(".")[0]
 
 
-def map_names(surface: Surface, role: Literal["extend", "decode"]) -> tuple[str, ...]:
-    """The names in the release's map for *role*, read from its source."""
-    return tuple(dict.fromkeys(key for d in map_definitions(surface, role) for key in d.keys))
-
-
 def choices(surface: Surface) -> tuple[str, ...]:
     """The attention backend names that the release's command line takes, read from its source."""
     found = surface.get(CHOICES, "ATTENTION_BACKEND_CHOICES") or surface.get(

@@ -175,3 +175,14 @@ class Surface:
                 if file.is_file():
                     return file.read_text(encoding="utf-8")
         return None
+
+
+def installed_version() -> str:
+    """What the installed distribution of SGLang says."""
+    # Slow to import, and rarely asked: the package itself has its version.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("sglang")
+    except PackageNotFoundError:
+        return "of unknown version"

@@ -50,7 +50,7 @@ class Installation:
         distributions: Name, version and place of every installed distribution of this package.
         start_files: Its start-up files in the folders of ``sys.path``.
         copies: Its copies there, and in the working directory.
-        running: Whether a start-up file has put the finder on ``sys.meta_path``.
+        running: Whether the finder is on ``sys.meta_path``.
     """
 
     python: str

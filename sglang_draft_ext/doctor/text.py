@@ -25,7 +25,7 @@ def _installation(report: Report, found: Diagnosis) -> None:
             "Python": package.python,
             "installed": "; ".join(package.distributions) or "no distribution",
             "runs from": next(copy.path for copy in package.copies if copy.running),
-            "started": "yes, by a start-up file" if package.running else "no",
+            "started": "yes" if package.running else "no",
         }
     )
     for file in package.start_files:

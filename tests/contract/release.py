@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import SimpleNamespace
 
-from sglang_draft_ext import hooks, launch, points
+from sglang_draft_ext import hooks, points
 from sglang_draft_ext.carried import Carried
 from sglang_draft_ext.launch import FIELD, Plan
 from sglang_draft_ext.selection import ROLES, Selection
@@ -21,6 +21,11 @@ PAIRS = any(
     if point.name == "draft maps"
     for hook in point.era(SURFACE).hooks
 )
+
+
+def map_names(role: str) -> tuple[str, ...]:
+    """The names in the release's map for *role*, read from its source."""
+    return tuple(dict.fromkeys(key for d in points.map_definitions(SURFACE, role) for key in d.keys))
 
 
 def era(point: str) -> str:
@@ -118,4 +123,14 @@ class Factory:
         return getattr(self.made, self._extend)()
 
 
-__all__ = ["HAS_DRAFT_FLAG", "PAIRS", "SURFACE", "Blank", "Factory", "era", "launch", "select", "server_args"]
+__all__ = [
+    "HAS_DRAFT_FLAG",
+    "PAIRS",
+    "SURFACE",
+    "Blank",
+    "Factory",
+    "era",
+    "map_names",
+    "select",
+    "server_args",
+]

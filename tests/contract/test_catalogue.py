@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 import sglang.srt.server_args as stock_arguments
-from contract.release import PAIRS, SURFACE, Factory, era, select, server_args
+from contract.release import PAIRS, SURFACE, Factory, era, map_names, select, server_args
 from environments import ROOT
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 
@@ -64,7 +64,7 @@ def test_it_is_what_the_documentation_says():
 
 def test_it_holds_every_name_of_the_release():
     names = {row.name for row in ROWS}
-    assert {*points.map_names(SURFACE, "decode"), *points.map_names(SURFACE, "extend")} <= names
+    assert {*map_names("decode"), *map_names("extend")} <= names
     assert {*stock_arguments.ATTENTION_BACKEND_CHOICES} <= names | {"contract"}
     if era("general registry") == "a registry":
         live = importlib.import_module(points.ATTENTION_REGISTRY).ATTENTION_BACKENDS
@@ -176,7 +176,7 @@ def test_every_prefill(row):
 
 
 def test_flash_attention_4_is_given_to_every_step(monkeypatch):
-    if catalogue.row(SURFACE, "fa4") is None or "fa4" in points.map_names(SURFACE, "decode"):
+    if catalogue.row(SURFACE, "fa4") is None or "fa4" in map_names("decode"):
         pytest.skip("fa4: this release has none, or has it in its map")
     module = importlib.import_module(catalogue.FLASH_ATTENTION)
     given = []

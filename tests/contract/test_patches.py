@@ -10,7 +10,7 @@ import pytest
 import sglang.srt.server_args as stock_arguments
 import wrapt
 from contract.provider import Steps
-from contract.release import HAS_DRAFT_FLAG, SURFACE, Blank, Factory, era, select, server_args
+from contract.release import HAS_DRAFT_FLAG, SURFACE, Blank, Factory, era, map_names, select, server_args
 from environments import ROOT
 
 from sglang_draft_ext import hooks, points
@@ -20,8 +20,8 @@ from sglang_draft_ext.releases import TESTED
 
 pytestmark = pytest.mark.contract
 
-DECODE = points.map_names(SURFACE, "decode")
-EXTEND = points.map_names(SURFACE, "extend")
+DECODE = map_names("decode")
+EXTEND = map_names("extend")
 
 
 @pytest.fixture(autouse=True, scope="module")
