@@ -28,6 +28,8 @@ CONFIG = {
 }  # fmt: skip
 PRELUDE = """
 import argparse, copyreg, importlib, json, os, pickle, runpy, sys
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 import sglang_draft_ext
 from sglang_draft_ext import DraftBackend, LateRegistrationError
 
@@ -116,6 +118,9 @@ ROUTES = {
     """,
     **{
         tool: f"""
+        # It loads no data set here, and the library for that need not fit the libraries of an older release.
+        sys.modules["datasets"] = module_from_spec(ModuleSpec("datasets", None))
+        sys.modules["datasets"].load_dataset = stop
         sys.argv = ["{tool}", "--model-path", MODEL + "/nothing", "--device", "cpu"]
         attempt(lambda: runpy.run_module("sglang.{tool}", run_name="__main__"))
         """
