@@ -136,7 +136,8 @@ class Server:
         variables = [f"{key}={shlex.quote(value)}" for key, value in self.extra_environment.items()]
         return " ".join([*variables, shlex.join(["python", *self.command[1:]])])
 
-    def __enter__(self) -> Server:
+    def start(self) -> subprocess.Popen:
+        """Start the process, without waiting until it is ready; `stop` ends it."""
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log_file, "wb") as log:
             self._process = subprocess.Popen(
@@ -149,8 +150,12 @@ class Server:
                 start_new_session=True,  # its own process group, to stop all of it by one id
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 - it makes one system call
             )
+        return self._process
+
+    def __enter__(self) -> Server:
+        process = self.start()
         try:
-            self._wait_until_ready()
+            self._wait_until_ready(process)
         except BaseException:
             self.stop()
             raise
@@ -159,15 +164,14 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _wait_until_ready(self) -> None:
-        assert self._process is not None
+    def _wait_until_ready(self, process: subprocess.Popen) -> None:
         started = time.monotonic()
         while READY not in (log := self.log) or not self._healthy():
             seconds = time.monotonic() - started
-            if self._process.poll() is not None or _group_error(log):
+            if process.poll() is not None or _group_error(log):
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout=30)
-                code = self._process.poll()
+                    process.wait(timeout=30)
+                code = process.poll()
                 raise LaunchError(
                     f"the server ended with exit code {code}; {self.last_error()}",
                     exit_code=code,

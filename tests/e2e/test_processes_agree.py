@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from _environment import CACHE
-from _server import Server, _end_group, _free_port, speculative
+from _server import Server, _free_port, speculative
 
 SPLIT = "prefill=triton,decode=torch_native"
 BIND = {
@@ -64,21 +64,10 @@ def test_all_processes_draft_alike(servers, alone, way):
 @contextmanager
 def started(server: Server) -> Iterator[subprocess.Popen]:
     """Start a server without waiting until it is ready."""
-    server.log_file.parent.mkdir(parents=True, exist_ok=True)
-    with open(server.log_file, "wb") as log:
-        process = subprocess.Popen(
-            server.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=server.environment,
-            cwd=server.log_file.parent,
-            start_new_session=True,
-        )
     try:
-        yield process
+        yield server.start()
     finally:
-        _end_group(process, patience=10)
+        server.stop()
 
 
 def assert_ends_by_itself(servers, process: subprocess.Popen, server: Server) -> None:
