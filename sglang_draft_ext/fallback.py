@@ -6,7 +6,7 @@ multi-head latent attention under a Llama draft, a name that no draft map holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sglang_draft_ext import checks, hooks, points
@@ -17,16 +17,19 @@ from sglang_draft_ext.selection import Role
 
 _MODEL_OVERRIDES = "sglang.srt.arg_groups.model_override_base"
 _SOURCE = "fallback"
+#: The default that every platform has.
+LAST_RESORT = "triton"
 _OWN = {"cpu": "intel_amx", "npu": "ascend", "xpu": "intel_xpu"}
 
 
-def settle(launch: Launch, made: Plan, *, strict: bool) -> Plan:
+def settle(launch: Launch, made: Plan, *, strict: bool, defaults: Sequence[str] = ()) -> Plan:
     """*made*, with the platform's default in the roles that inherit what they cannot use.
 
     Args:
         launch: The launch.
         made: The plan without a fallback; returned as it is where none is needed.
         strict: Whether needing one is an error.
+        defaults: The backends to try; without any, this platform's.
 
     Raises:
         DraftExtError: *strict*, and one is needed; or no backend at all can do the role.
@@ -43,18 +46,18 @@ def settle(launch: Launch, made: Plan, *, strict: bool) -> Plan:
             if followed in asked:
                 continue  # it follows what was asked for, which is never replaced
             settled = _with(settled, role, getattr(settled.selection, followed), settled.sources[role])
-        settled = _settle(launch, settled, role, strict=strict)
+        settled = _settle(launch, settled, role, strict, defaults)
     return settled
 
 
-def _settle(launch: Launch, made: Plan, role: Role, *, strict: bool) -> Plan:
+def _settle(launch: Launch, made: Plan, role: Role, strict: bool, defaults: Sequence[str]) -> Plan:
     name, source = getattr(made.selection, role), made.sources[role]
     problem = checks.refusal(launch, name, role, where=source)
     if problem is None:
         return made
     if strict:
         raise problem
-    for candidate in _defaults(launch):
+    for candidate in defaults or _defaults(launch):
         if checks.refusal(launch, candidate, role, where=_SOURCE) is None:
             return _with(
                 made, role, candidate, f"{_SOURCE}: the platform's default, because {_said(problem)}"
@@ -89,7 +92,7 @@ def _defaults(launch: Launch) -> Iterator[str]:
         yield get_default_attn_backend(launch.server_args, launch.draft_uses_mla, launch.draft)
     elif surface.get(points.SERVER_ARGS, "ServerArgs._get_default_attn_backend"):
         yield launch.server_args._get_default_attn_backend(launch.draft_uses_mla, launch.draft)
-    yield "triton"
+    yield LAST_RESORT
 
 
 def _has_amx() -> bool:

@@ -12,16 +12,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from sglang_draft_ext import checks, launch, points
+from sglang_draft_ext import checks, fallback, launch, points
 from sglang_draft_ext.errors import DraftExtError
 from sglang_draft_ext.hooks import activation
 from sglang_draft_ext.launch import Plan
 from sglang_draft_ext.selection import ROLES, Role
 from sglang_draft_ext.settings import Settings
 from sglang_draft_ext.surface import Surface
-
-#: The fallback that every device has.
-LAST_RESORT = "triton"
 
 
 def foresee(
@@ -121,25 +118,13 @@ class _Case(checks.Launch):
 
 def _settled(case: checks.Launch, names: Mapping[Role, str], sources: Mapping[Role, str]) -> Plan:
     """As `fallback.settle` and `checks.check`, with None for the platform's default, which needs the device."""
-    plan = launch.plan(case.config, names, sources)
-    strict = Settings.from_environment(activation.environment).strict
-    undecided: dict[Role, str] = {}
-    asked = launch.asked_roles(plan)
-    leader: Role = "decode" if case.config.speculative_attention_mode == "decode" else "prefill"
-    falls_back = activation.purposes and case.algorithm in launch.MULTI_STEP
-    order: tuple[Role, ...] = ("prefill", "decode", "extend") if falls_back else ()
-    for role in (role for role in order if role in case.roles and role not in asked):
-        name, source = getattr(plan.selection, role), plan.sources[role]
-        if role == "extend" and leader in asked:
-            break  # what follows something that was asked for does not fall back
-        if role == "extend" and leader in undecided:
-            undecided[role] = source
-        elif problem := checks.refusal(case, name, role, where=source):
-            if strict or checks.refusal(case, LAST_RESORT, role, where=source):
-                raise problem
-            undecided[role] = f"fallback: the platform's default, because {problem.problem}"
-    checks.check(case, _with(plan, {role: (LAST_RESORT, why) for role, why in undecided.items()}))
-    return _with(plan, {role: (None, why) for role, why in undecided.items()})
+    settled = plan = launch.plan(case.config, names, sources)
+    if activation.purposes:
+        strict = Settings.from_environment(activation.environment).strict
+        settled = fallback.settle(case, plan, strict=strict, defaults=(fallback.LAST_RESORT,))
+    checks.check(case, settled)
+    fell = [role for role in ROLES if getattr(settled.selection, role) != getattr(plan.selection, role)]
+    return _with(settled, {role: (None, settled.sources[role]) for role in fell})
 
 
 def _with(plan: Plan, changes: Mapping[Role, tuple[str | None, str]]) -> Plan:
