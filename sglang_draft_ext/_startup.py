@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PACKAGE = "sglang_draft_ext"
 PREFIX = "SGLANG_DRAFT_EXT_"
 DISABLE = PREFIX + "DISABLE"
+ALL = ("1", "true", "all")  # of DISABLE: nothing of this package runs
 
 # What was imported to activate, with its spec: see create_module().
 _activated: "dict[str, tuple[ModuleType, ModuleSpec | None]]" = {}
@@ -27,7 +28,7 @@ def disabled() -> bool:
     """Whether ``SGLANG_DRAFT_EXT_DISABLE`` switches the whole package off (it may also name single hooks)."""
     import os
 
-    return os.environ.get(DISABLE, "").strip().lower() in ("1", "true", "all")
+    return os.environ.get(DISABLE, "").strip().lower() in ALL
 
 
 def configured() -> bool:

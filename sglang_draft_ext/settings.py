@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sglang_draft_ext import _startup
 from sglang_draft_ext.errors import SettingsError
 
-PREFIX = "SGLANG_DRAFT_EXT_"
+# What the start needs is declared where it runs, since it may load no other file.
+PREFIX = _startup.PREFIX
 BACKENDS = PREFIX + "BACKENDS"
 DEBUG = PREFIX + "DEBUG"
-DISABLE = PREFIX + "DISABLE"
+DISABLE = _startup.DISABLE
 SELECT = PREFIX + "SELECT"
 STRICT = PREFIX + "STRICT"
 KNOWN = (BACKENDS, DEBUG, DISABLE, SELECT, STRICT)
@@ -21,7 +23,6 @@ KNOWN = (BACKENDS, DEBUG, DISABLE, SELECT, STRICT)
 AUTO = "auto"
 
 _NO = ("", "0", "false")
-_ALL = ("1", "true", "all")  # as `_startup.disabled` has it
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]*")
 REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -81,7 +82,7 @@ def _switch(name: str, text: str) -> bool:
 
 def parse_disabled(text: str) -> tuple[str, ...]:
     """The hook points that ``SGLANG_DRAFT_EXT_DISABLE`` names one by one; whether they exist is for `points` to say."""
-    if text.strip().lower() in (*_NO, *_ALL):
+    if text.strip().lower() in (*_NO, *_startup.ALL):
         return ()
     return tuple(dict.fromkeys(filter(None, (item.strip() for item in text.split(",")))))
 
