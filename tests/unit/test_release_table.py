@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from environments import ROOT
@@ -49,3 +50,12 @@ def test_the_words_of_the_cells(monkeypatch):
             if title != "accept length":
                 assert text.partition(" ")[0] in ("verified", "native", "refused"), (release, title)
                 assert text == "verified" or "(" in text, f"{release}, {title}: no reason"
+
+
+@pytest.mark.parametrize("file", ["points.py", "platform.py", "base.txt", "_server.py", "tiny_models"])
+def test_what_was_seen_is_forgotten_when_that_changes(monkeypatch, file):
+    matrix = load_matrix(monkeypatch)
+    before = matrix.seen_before("0.5.23", "serve")
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path.name == file))
+    assert matrix.seen_before("0.5.23", "serve") != before
