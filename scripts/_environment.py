@@ -91,6 +91,12 @@ def find_python() -> str:
     )
 
 
+def tool_pin(name: str) -> str:
+    """The requirement by which the tools' environment has *name*."""
+    (pin,) = (line for line in TOOLS_REQUIREMENTS.read_text().splitlines() if line.startswith(f"{name}=="))
+    return pin
+
+
 # The environments
 
 
@@ -145,9 +151,6 @@ def server_env(release: str = NEWEST, *, extended: bool, providers: Sequence[Pat
         (_site_packages(folder) / "server_environment.pth").write_text("\n".join(lines) + "\n")
         if wheels:
             # pip of base sees base's packages, and would find a dependency there that belongs here: name it.
-            pinned = [
-                line for line in TOOLS_REQUIREMENTS.read_text().splitlines() if line.startswith("wrapt==")
-            ]
             target = ("--python", str(folder / "bin" / "python"))
             _pip(
                 base_env() / "bin" / "python",
@@ -155,7 +158,7 @@ def server_env(release: str = NEWEST, *, extended: bool, providers: Sequence[Pat
                 *target,
                 "install",
                 "--no-deps",
-                *pinned,
+                tool_pin("wrapt"),
                 *map(str, wheels),
             )
 
