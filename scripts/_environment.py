@@ -44,6 +44,7 @@ REFERENCE_PLATFORM = ROOT / "tests" / "reference_platform"
 
 BASE_REQUIREMENTS = SCRIPTS / "requirements" / "base.txt"
 TOOLS_REQUIREMENTS = SCRIPTS / "requirements" / "tools.txt"
+NEIGHBOURS = SCRIPTS / "requirements" / "neighbours.txt"
 RELEASES = SCRIPTS / "releases.json"
 
 
@@ -91,10 +92,10 @@ def find_python() -> str:
     )
 
 
-def tool_pin(name: str) -> str:
-    """The requirement by which the tools' environment has *name*."""
-    (pin,) = (line for line in TOOLS_REQUIREMENTS.read_text().splitlines() if line.startswith(f"{name}=="))
-    return pin
+def pinned(requirements: Path, name: str) -> str:
+    """The line of a requirements file that pins *name*."""
+    (line,) = (line for line in requirements.read_text().splitlines() if line.startswith(f"{name}=="))
+    return line
 
 
 # The environments
@@ -158,7 +159,7 @@ def server_env(release: str = NEWEST, *, extended: bool, providers: Sequence[Pat
                 *target,
                 "install",
                 "--no-deps",
-                tool_pin("wrapt"),
+                pinned(TOOLS_REQUIREMENTS, "wrapt"),
                 *map(str, wheels),
             )
 

@@ -10,7 +10,7 @@ from environments import ROOT, Environment, write_files
 from lifecycle.test_pythons import ASKING, CHOICES
 from unit.fake_release import write
 
-PEERS = ("autowrapt", "beartype", "coverage", "ddtrace", "opentelemetry-distro")
+PEERS = ROOT / "scripts" / "requirements" / "neighbours.txt"
 # Quiet and on their own: nothing is sent anywhere.
 VARIABLES = {
     "DD_TRACE_ENABLED": "false",
@@ -43,7 +43,7 @@ OTHER_SITECUSTOMIZE = "import sys; sys.other_sitecustomize = True\n"
 def crowd(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, Path]) -> Environment:
     """One environment with all of them and this package, and with a tiny SGLang."""
     environment = Environment.create(tmp_path_factory.mktemp("crowd") / "environment")
-    environment.pip("install", "--only-binary", ":all:", wheels["from the tree"], *PEERS)
+    environment.pip("install", "--only-binary", ":all:", wheels["from the tree"], "-r", PEERS)
     environment.write(OTHER_PATCHER)
     write(environment.site_packages)
     return environment
