@@ -78,6 +78,13 @@ def extending(name: str, backend: Any) -> Any:
     return backend if knows else DraftExtendBackend(backend)
 
 
+def makes_decode(name: str) -> bool:
+    """Whether the multi-step backend of an extra name is made here, out of its ``AttentionBackend``."""
+    return (
+        name not in catalogue.backported(hooks.activation.surface, "decode") and declared(name).decode is None
+    )
+
+
 def build_decode(name: str, runner: Any, topk: int, num_steps: int) -> Any:
     """The multi-step draft decode backend of an extra or backported name, for *num_steps* draft steps of *topk* branches.
 
@@ -88,7 +95,7 @@ def build_decode(name: str, runner: Any, topk: int, num_steps: int) -> Any:
         return backports.DECODE[name](runner, topk, num_steps)
     backend = declared(name)
     _check_mla(backend, runner)
-    if backend.decode is None:
+    if makes_decode(name):
         from sglang_draft_ext.multistep import MultiStepDraftBackend
 
         built: Any = MultiStepDraftBackend(

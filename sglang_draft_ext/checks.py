@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from sglang_draft_ext import build, hooks, limits
+from sglang_draft_ext import build, hooks, limits, multistep
 from sglang_draft_ext.errors import BackendError, DraftExtError, SelectionError
 from sglang_draft_ext.launch import FLAG, MULTI_STEP, Plan, asked_roles, check_names
 from sglang_draft_ext.limits import Limits
@@ -13,6 +13,7 @@ from sglang_draft_ext.registry import registry
 from sglang_draft_ext.selection import ROLES, Role
 from sglang_draft_ext.workers import multi_layer_asks
 
+LLAMA_EAGLE3 = "sglang.srt.models.llama_eagle3"
 QSA_CONFIG = "sglang.srt.layers.attention.qsa.config"
 
 
@@ -26,6 +27,7 @@ class Launch:
         self.topk: int = config.speculative_eagle_topk or 1
         self.page_size: int = config.page_size or 1
         self.multi_layer = bool(getattr(config, "enable_multi_layer_eagle", False))
+        self.unified_memory = bool(getattr(config, "enable_unified_memory", False))
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -50,6 +52,26 @@ class Launch:
         from sglang.srt.configs.model_config import AttentionArch
 
         return bool(self.draft.attention_arch == AttentionArch.MLA)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the draft's decode keeps to ``--speculative-draft-window-size``."""
+        given = getattr(self.config, "speculative_draft_window_size", None)
+        honoured = hooks.activation.surface.get(multistep.SPEC_UTILS, multistep.DRAFT_WINDOW)
+        return bool(given and honoured and not self.draft_has_window)
+
+    @cached_property
+    def draft_has_window(self) -> bool:
+        """Whether the draft model may attend in a window of its own: SGLang then leaves the flag's out of its decode.
+
+        A configuration may name a window that the model does not use: then the refusal is left to the draft worker.
+        """
+        # These give their layers the flag's window.
+        for_layers = (
+            hooks.activation.surface.get(LLAMA_EAGLE3, name)
+            for name in self.draft.hf_config.architectures or ()
+        )
+        return bool(self.draft.sliding_window_size or self.draft.attention_chunk_size or any(for_layers))
 
     @cached_property
     def draft_has_qsa_profile(self) -> bool:
@@ -94,8 +116,16 @@ def refusal(launch: Launch, name: str | None, role: Role, *, where: str) -> Draf
     except SelectionError as error:
         return error
     if name in registry:
-        return _over_the_limits(
-            launch, name, role, limits.declared(build.declared(name)), registry.where(name)
+        limit = limits.declared(build.declared(name))
+        problem = _over_the_limits(launch, name, role, limit, registry.where(name))
+        if problem or role != "decode" or launch.algorithm not in MULTI_STEP or not build.makes_decode(name):
+            return problem
+        return multistep.refusal(
+            topk=launch.topk,
+            page_size=launch.page_size,
+            windowed=launch.windowed,
+            unified=launch.unified_memory,
+            encoder_decoder=launch.draft.is_encoder_decoder,
         )
     return _over_the_limits(launch, name, role, limits.of_release(hooks.activation.surface, name), where)
 

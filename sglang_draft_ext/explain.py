@@ -108,9 +108,14 @@ def read(flags: Sequence[str]) -> argparse.Namespace:
     for field in (*_TARGET, FIELD, *ROLE_FIELDS.values(), "speculative_algorithm", "config"):
         parser.add_argument(_flag(field))
     parser.add_argument("--speculative-attention-mode", default="prefill")
-    for field in ("speculative_num_steps", "speculative_eagle_topk", "page_size"):
+    for field in (
+        "speculative_num_steps",
+        "speculative_eagle_topk",
+        "speculative_draft_window_size",
+        "page_size",
+    ):
         parser.add_argument(_flag(field), type=int)
-    for field in ("enable_multi_layer_eagle", "disable_overlap_schedule"):
+    for field in ("enable_multi_layer_eagle", "enable_unified_memory", "disable_overlap_schedule"):
         parser.add_argument(_flag(field), action="store_true")
     found, others = parser.parse_known_args([*flags])
     for name in (other.partition("=")[0] for other in others if other.startswith("--")):

@@ -82,6 +82,7 @@ def _refused(outcomes: Mapping[object, Plan | DraftExtError]) -> str:
 # What may not be known, by the field of the arguments that would say it.
 _ASSUMED = {
     "attention_backend": "the target's backend, which no flag gives",
+    "draft_has_window": "whether the draft model has a sliding window of its own",
     "draft_uses_mla": "whether the draft model uses multi-head latent attention",
     "page_size": "the page size, which no flag gives",
     "speculative_eagle_topk": "the topk, which no flag gives",
@@ -94,6 +95,8 @@ def _unknown(given: Mapping[str, Any], surface: Surface) -> dict[str, tuple[Any,
     pair = (given["prefill_attention_backend"], given["decode_attention_backend"])
     if not given["attention_backend"] and not all(pair):
         unknown["attention_backend"] = points.choices(surface)
+    if given["speculative_draft_window_size"]:
+        unknown["draft_has_window"] = (False, True)
     if given["page_size"] is None:
         unknown["page_size"] = (1, 16, 32, 64, 128)
     if given["speculative_eagle_topk"] is None:
@@ -112,8 +115,9 @@ class _Case(checks.Launch):
         values = {**given, **assumed, "speculative_num_steps": steps}
         values.pop(launch.FIELD)  # a default of the model's own would be there
         super().__init__(None, SimpleNamespace(**values))
-        self.draft = SimpleNamespace(head_dim=0)
+        self.draft = SimpleNamespace(head_dim=0, is_encoder_decoder=False)
         self.draft_uses_mla = assumed["draft_uses_mla"]
+        self.draft_has_window = assumed.get("draft_has_window", False)
 
 
 def _settled(case: checks.Launch, names: Mapping[Role, str], sources: Mapping[Role, str]) -> Plan:

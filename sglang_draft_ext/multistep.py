@@ -15,6 +15,8 @@ from typing import Any
 from sglang_draft_ext.branches import BranchRunner, BranchTable, GraphBuffers, Proxy, Window, step_lengths
 from sglang_draft_ext.errors import BackendError
 
+SPEC_UTILS = "sglang.srt.speculative.spec_utils"
+DRAFT_WINDOW = "resolve_draft_decode_window"
 _DECODE = "the draft's decode role"
 PER_TOKEN = frozenset(("q_rope", "k_rope", "topk_indices", "llama_4_scaling", "idx_q", "idx_k", "idx_v"))
 """Keywords of ``AttentionBackend.forward`` that hold a row per token; others, such as ``sinks``, hold one per head."""
@@ -53,11 +55,16 @@ class MultiStepDraftBackend:
         self.kv_index_translator = getattr(model_runner, "kv_index_translator", None)
         self._window = _draft_window(model_runner)
         translates = bool(getattr(self.kv_index_translator, "is_translating", False))
-        _refuse_runner(model_runner, topk, speculative_num_steps)
-        if self._window is not None:
-            _refuse_window(self.page_size)
-        if translates and (topk > 1 or self._window is not None):
-            _refuse_own_table(topk)
+        _refuse_none(topk, speculative_num_steps)
+        problem = refusal(
+            topk=topk,
+            page_size=self.page_size,
+            windowed=self._window is not None,
+            unified=translates,
+            encoder_decoder=getattr(model_runner.model_config, "is_encoder_decoder", False),
+        )
+        if problem:
+            raise problem
 
         self._branches = None
         if topk > 1 or self._window is not None:
@@ -353,7 +360,43 @@ def kinds(backend: Any) -> str:
     return ", ".join(sorted({type(getattr(each, "__wrapped__", each)).__name__ for each in found}))
 
 
-def _refuse_runner(runner: Any, topk: int, num_steps: int) -> None:
+def refusal(
+    *, topk: int, page_size: int, windowed: bool, unified: bool, encoder_decoder: bool
+) -> BackendError | None:
+    """Why no general backend can be made into a multi-step one for such a draft; None if one can.
+
+    Args:
+        topk: Branches per request.
+        page_size: Tokens per KV page.
+        windowed: Whether the draft's decode keeps to ``--speculative-draft-window-size``.
+        unified: Whether the KV indices of the draft are those of a unified memory pool, which translates them.
+        encoder_decoder: Whether the draft model has an encoder.
+    """
+    if encoder_decoder:
+        return BackendError(
+            "An encoder-decoder model cannot be drafted with a general attention backend",
+            where=_DECODE,
+            found="model_config.is_encoder_decoder",
+            remedy="choose another draft model",
+        )
+    if windowed and page_size > 1:
+        return BackendError(
+            "A general attention backend reads whole pages, which a draft window would cut",
+            where="--speculative-draft-window-size",
+            found=f"page size {page_size}",
+            remedy="set --page-size 1, leave that flag out, or choose a stock draft backend",
+        )
+    if unified and (topk > 1 or windowed):
+        return BackendError(
+            "A general attention backend drafts neither several branches nor in a window over translated KV indices",
+            where=_DECODE,
+            found=f"topk {topk} on a unified KV pool",
+            remedy="launch without the unified memory pool, or with --speculative-eagle-topk 1 and no draft window",
+        )
+    return None
+
+
+def _refuse_none(topk: int, num_steps: int) -> None:
     if topk < 1 or num_steps < 1:
         raise BackendError(
             "A draft needs at least one branch and one step",
@@ -361,41 +404,15 @@ def _refuse_runner(runner: Any, topk: int, num_steps: int) -> None:
             found=f"topk {topk}, {num_steps} steps",
             remedy="ask for 1 or more of each",
         )
-    if getattr(runner.model_config, "is_encoder_decoder", False):
-        raise BackendError(
-            "An encoder-decoder model cannot be drafted with a general attention backend",
-            where=_DECODE,
-            found="model_config.is_encoder_decoder",
-            remedy="choose another draft model",
-        )
-
-
-def _refuse_window(page_size: int) -> None:
-    if page_size > 1:
-        raise BackendError(
-            "A general attention backend reads whole pages, which a draft window would cut",
-            where="--speculative-draft-window-size",
-            found=f"page size {page_size}",
-            remedy="set --page-size 1, leave that flag out, or choose a stock draft backend",
-        )
-
-
-def _refuse_own_table(topk: int) -> None:
-    raise BackendError(
-        "A general attention backend drafts neither several branches nor in a window over translated KV indices",
-        where=_DECODE,
-        found=f"topk {topk} on a unified KV pool",
-        remedy="launch without the unified memory pool, or with --speculative-eagle-topk 1 and no draft window",
-    )
 
 
 def _draft_window(runner: Any) -> Window | None:
     """What ``--speculative-draft-window-size`` asks of the draft's decode; a model's own windows are its layers' affair."""
-    if find_spec("sglang.srt.speculative.spec_utils") is None:
+    if find_spec(SPEC_UTILS) is None:
         return None
     from sglang.srt.speculative import spec_utils
 
-    resolve = getattr(spec_utils, "resolve_draft_decode_window", None)
+    resolve = getattr(spec_utils, DRAFT_WINDOW, None)
     window, sinks = (0, 0) if resolve is None else resolve(runner)
     return Window(size=window + sinks, sinks=sinks) if window else None
 

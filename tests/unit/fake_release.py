@@ -205,6 +205,7 @@ FILES = {
     "srt/configs/__init__.py": "",
     "srt/configs/model_config.py": """
         import enum
+        from types import SimpleNamespace
 
         class AttentionArch(enum.Enum):
             MLA = enum.auto()
@@ -212,7 +213,9 @@ FILES = {
 
         class ModelConfig:
             head_dim = 128
-            hf_config = None
+            hf_config = SimpleNamespace(architectures=["TinyForCausalLM"])
+            is_encoder_decoder = False
+            sliding_window_size = attention_chunk_size = None
 
             def __init__(self, path):
                 print("read the draft's configuration")

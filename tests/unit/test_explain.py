@@ -22,6 +22,7 @@ ASKING = {"SGLANG_DRAFT_EXT_BACKENDS": "accel=provider:BACKEND,limited=provider:
 FLAG = "--speculative-draft-attention-backend"
 EAGLE = ["--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3"]
 ONE = ["--attention-backend", "triton"]
+TREE = ["--speculative-eagle-topk", "2"]
 PAIR = ["--prefill-attention-backend", "torch_native", "--decode-attention-backend", "triton"]
 
 
@@ -120,6 +121,10 @@ def test_a_target_that_no_flag_gives_is_decided_at_launch(explained):
         ),
         ([*EAGLE, *ONE, FLAG, "decode=limited", "--page-size", "1"], "KV pages of 16, 64"),
         (
+            [*EAGLE, *ONE, FLAG, "decode=limited", "--page-size", "16", "--enable-unified-memory", *TREE],
+            "over translated KV indices",
+        ),
+        (
             [*EAGLE, *PAIR, FLAG, "triton", "--speculative-draft-decode-attention-backend", "nobody"],
             "'nobody' cannot serve",
         ),
@@ -142,6 +147,18 @@ def test_limits_that_only_the_launch_can_check(explained):
     found = explained(*EAGLE, *ONE, FLAG, "decode=limited", **ASKING)
     assert found["error"] is None
     assert [item.partition(",")[0] for item in found["at_launch"]] == ["the page size", "the topk"]
+
+
+def test_what_only_the_draft_model_can_say_of_a_draft_window(tmp_path):
+    spec_utils = write(tmp_path) / "sglang/srt/speculative/spec_utils.py"
+    spec_utils.write_text("def resolve_draft_decode_window(model_runner):\n    pass\n")
+    line = [*EAGLE, *ONE, FLAG, "decode=torch_native", "--speculative-eagle-topk", "1", "--page-size", "16"]
+    line += ["--speculative-draft-window-size", "512"]
+    done = python(
+        tmp_path, MAIN.format(["explain", "--json", *line]), SGLANG_DRAFT_EXT_BACKENDS="torch_native"
+    )
+    (item,) = json.loads(done.stdout)["at_launch"]
+    assert item.startswith("whether the draft model has a sliding window of its own (refused if it does not:")
 
 
 @pytest.mark.parametrize(

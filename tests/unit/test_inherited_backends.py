@@ -270,6 +270,65 @@ def test_a_declared_head_dimension(release, limit):
         assert given(result) == ["wide", "None"]
 
 
+WINDOW = {"speculative_draft_window_size": 512, "page_size": 16}
+UNIFIED = "over translated KV indices"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "model", "said"),
+    [
+        ("torch_native", {}, {"is_encoder_decoder": True}, "An encoder-decoder model cannot be drafted"),
+        ("accel", {}, {"is_encoder_decoder": True}, None),
+        ("torch_native", WINDOW, {}, "reads whole pages, which a draft window would cut"),
+        ("torch_native", {**WINDOW, "page_size": 1}, {}, None),
+        ("torch_native", {**WINDOW, "speculative_num_steps": 1}, {}, None),
+        ("torch_native", WINDOW, {"sliding_window_size": 1024}, None),
+        ("torch_native", WINDOW, {"attention_chunk_size": 1024}, None),
+        ("torch_native", WINDOW, {"architectures": ["LlamaForCausalLMEagle3"]}, None),
+        ("accel", WINDOW, {}, None),
+        ("triton", WINDOW, {}, None),
+        ("torch_native", {"enable_unified_memory": True, "speculative_eagle_topk": 2}, {}, UNIFIED),
+        ("torch_native", {"enable_unified_memory": True, **WINDOW, "page_size": 1}, {}, UNIFIED),
+        ("torch_native", {"enable_unified_memory": True}, {}, None),
+        ("accel", {"enable_unified_memory": True, "speculative_eagle_topk": 2}, {}, None),
+    ],
+)
+def test_what_no_general_backend_can_draft_is_refused_before_a_model_is_loaded(
+    release, name, fields, model, said
+):
+    sources = release / "sglang/srt"
+    (sources / "speculative/spec_utils.py").write_text(
+        "def resolve_draft_decode_window(model_runner):\n    pass\n"
+    )
+    (sources / "models").mkdir()
+    (sources / "models/llama_eagle3.py").write_text("class LlamaForCausalLMEagle3:\n    pass\n")
+    config = sources / "configs/model_config.py"
+    for attribute, value in model.items():
+        target = "self.hf_config" if attribute == "architectures" else "self"
+        config.write_text(
+            config.read_text().replace(
+                "self.attention_arch =",
+                f"{target}.{attribute} = {value!r}\n        self.attention_arch =",
+            )
+        )
+    result = launch(
+        release,
+        {FLAG: f"decode={name}", **fields},
+        SGLANG_DRAFT_EXT_BACKENDS="torch_native,accel=provider:BACKEND",
+    )
+    if said:
+        assert said in refused(result)
+    else:
+        assert given(result)[0].endswith(name)
+
+
+def test_a_release_without_draft_windows_in_decode_is_not_asked_for_them(release):
+    result = launch(
+        release, {FLAG: "decode=torch_native", **WINDOW}, SGLANG_DRAFT_EXT_BACKENDS="torch_native"
+    )
+    assert given(result)[0].endswith("decode=torch_native")
+
+
 @pytest.mark.parametrize("mode", ["prefill", "decode"])
 def test_a_target_that_cannot_verify_is_refused(release, mode):
     other = "decode" if mode == "prefill" else "prefill"
