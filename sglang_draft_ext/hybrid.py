@@ -35,6 +35,11 @@ def is_hybrid(backend: Any) -> bool:
     return bool(_kind.cache_info().currsize) and isinstance(backend, _kind())
 
 
+def extend_of(backend: Any) -> Any:
+    """What reads accepted tokens: of a backend of `prefill_and_extend` its extend, any other backend itself."""
+    return backend.decode_backend if is_hybrid(backend) else backend
+
+
 @cache
 def _kind() -> type[Any]:
     from sglang.srt.layers.attention.hybrid_attn_backend import HybridAttnBackend

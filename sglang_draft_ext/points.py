@@ -30,6 +30,9 @@ DRAFT_WORKER_COMMON = "sglang.srt.speculative.draft_worker_common"
 EAGLE_WORKER = "sglang.srt.speculative.eagle_worker"
 DECODE_GRAPH = "sglang.srt.speculative.eagle_draft_cuda_graph_runner"
 EXTEND_GRAPH = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner"
+MULTI_LAYER_GRAPH = "sglang.srt.speculative.multi_layer_eagle_draft_extend_cuda_graph_runner"
+MULTI_LAYER_WORKER = "sglang.srt.speculative.multi_layer_eagle_worker"
+MULTI_LAYER_WORKER_V2 = "sglang.srt.speculative.multi_layer_eagle_worker_v2"
 EAGLE_WORKER_V2 = "sglang.srt.speculative.eagle_worker_v2"
 SPEC_INFO = "sglang.srt.speculative.spec_info"
 DFLASH_WORKER = "sglang.srt.speculative.dflash_worker"
@@ -199,7 +202,7 @@ def _process_point(name: str, module: str, *classes: str, wrapper: str = "begin"
     return Point(name=name, serves=("backends", "selection"), eras=tuple(map(era, classes)))
 
 
-def _graph_point(role: str, module: str, runner: str) -> Point:
+def _graph_era(role: str, module: str, runner: str) -> Era:
     """What captures a role of the draft in CUDA graphs: the worker makes one, and knows what to do without one."""
     hooks = (
         Hook(
@@ -210,10 +213,36 @@ def _graph_point(role: str, module: str, runner: str) -> Point:
         ),
         Hook(module=module, attribute=f"{runner}.__init__", parameters=("self", "eagle_worker")),
     )
+    return Era(name="a class that the worker calls", test=_has(module, runner), hooks=hooks)
+
+
+def _graph_point(role: str, module: str, runner: str) -> Point:
+    era = _graph_era(role, module, runner)
+    return Point(name=f"draft {role} graph", serves=("backends", "selection"), eras=(era,))
+
+
+def _multi_layer_graph_point() -> Point:
+    """Multi-layer EAGLE captures draft extend once per layer; its first worker holds the graphs in a list."""
+    era = _graph_era("multi_layer", MULTI_LAYER_GRAPH, "MultiLayerEagleMultiStepDraftExtendCudaGraphRunner")
+    method = "MultiLayerEagleWorker.init_cuda_graphs"
+    hook = Hook(
+        module=MULTI_LAYER_WORKER,
+        attribute=method,
+        parameters=("self",),
+        wrapper="eagle_draft_cuda_graph_runner:init_multi_layer",
+    )
+    first = Era(
+        name="a class, and a list of the first worker's",
+        test=_has(MULTI_LAYER_WORKER, method),
+        hooks=(*era.hooks, hook),
+    )
+    none_yet = Era(
+        name="no multi-layer EAGLE yet", test=lambda surface: surface.source(MULTI_LAYER_WORKER_V2) is None
+    )
     return Point(
-        name=f"draft {role} graph",
+        name="multi-layer draft extend graph",
         serves=("backends", "selection"),
-        eras=(Era(name="a class that the worker calls", test=_has(module, runner), hooks=hooks),),
+        eras=(first, era, none_yet),
     )
 
 
@@ -410,6 +439,7 @@ POINTS = (
     ),
     _graph_point("decode", DECODE_GRAPH, "EAGLEDraftCudaGraphRunner"),
     _graph_point("extend", EXTEND_GRAPH, "EAGLEDraftExtendCudaGraphRunner"),
+    _multi_layer_graph_point(),
     Point(
         name="draft runner's own backend",
         serves=("selection",),

@@ -35,9 +35,7 @@ def _allow(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    extend = worker.draft_extend_attn_backend
-    if hybrid.is_hybrid(extend):
-        extend = extend.decode_backend
+    extend = hybrid.extend_of(worker.draft_extend_attn_backend)
     if not getattr(extend, "captures_draft_extend", False):
         return wrapped(*args, **kwargs)
     names = vars(sys.modules[points.EAGLE_WORKER_V2])

@@ -50,6 +50,7 @@ def publish(setattr: Callable[[Any, str, Any], None], *more: str) -> None:
             speculative_num_steps=3,
             speculative_eagle_topk=1,
             speculative_draft_window_size=None,
+            speculative_attention_mode="prefill",
         ),
         "get_schedule": NS(page_size=1, chunked_prefill_size=512),
         "get_parallel": NS(attn_tp_size=1, attn_dcp_size=1, attn_dcp_rank=0, dcp_enabled=False),

@@ -12,7 +12,7 @@ from contract.release import SURFACE
 from contract.stand_ins import publish, runner_of, stock
 from oracle import RandomDraft
 
-from sglang_draft_ext import points
+from sglang_draft_ext import hybrid, points
 from sglang_draft_ext.extend import DraftExtendBackend
 from sglang_draft_ext.multistep import MultiStepDraftBackend
 
@@ -28,13 +28,21 @@ WORKERS = [
     )
     if SURFACE.get(f"sglang.srt.speculative.{module}", owner)
 ]
+MULTI_LAYER_WORKERS = [
+    (module, owner)
+    for module, owner in (
+        ("multi_layer_eagle_worker", "MultiLayerEagleWorker"),
+        ("multi_layer_eagle_worker_v2", "MultiLayerEagleDraftWorker"),
+    )
+    if SURFACE.get(f"sglang.srt.speculative.{module}", owner)
+]
 DECODE = (points.DECODE_GRAPH, "EAGLEDraftCudaGraphRunner", "draft_attn_backend")
 EXTEND = (points.EXTEND_GRAPH, "EAGLEDraftExtendCudaGraphRunner", "draft_extend_attn_backend")
 
 
 @pytest.fixture(autouse=True)
 def configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    publish(monkeypatch.setattr)
+    publish(monkeypatch.setattr, points.HYBRID)
 
 
 @pytest.fixture
@@ -59,7 +67,9 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def worker_of(monkeypatch: pytest.MonkeyPatch, module: str, owner: str, decode: Any, extend: Any) -> Any:
+def worker_of(
+    monkeypatch: pytest.MonkeyPatch, module: str, owner: str, decode: Any, extend: Any, **more: Any
+) -> Any:
     """A worker that has its backends, on a CUDA machine as far as it can tell, about to capture its graphs."""
     loaded = importlib.import_module(f"sglang.srt.speculative.{module}")
     kind = getattr(loaded, owner)
@@ -93,6 +103,7 @@ def worker_of(monkeypatch: pytest.MonkeyPatch, module: str, owner: str, decode: 
         "draft_extend_attn_backend": extend,
         "_specialized_graph_memory_usage": {},
         "_specialized_graph_time_usage": {},
+        **more,
     }.items():
         setattr(worker, name, value)
     getattr(worker, method)()
@@ -150,3 +161,82 @@ def test_a_backend_passed_in_decides_and_the_signature_stays(
     assert type(kind(NS(**{backend: eager}), **{backend: captures})) is kind
     source = SURFACE.get(module, f"{name}.__init__")
     assert tuple(inspect.signature(kind.__new__.__wrapped__).parameters) == source.parameters
+
+
+@pytest.fixture
+def captured_layers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The graph runners of multi-layer EAGLE, as `captured` has the others: all layers' in one, and one layer's."""
+    made: list[str] = []
+    module = importlib.import_module(points.MULTI_LAYER_GRAPH)
+    for name in (
+        "MultiLayerEagleMultiStepDraftExtendCudaGraphRunner",
+        "MultiLayerEagleDraftExtendCudaGraphRunner",
+    ):
+        init = lambda self, worker, *_, _name=name: made.append(_name)  # noqa: E731 - one for each class
+        monkeypatch.setattr(getattr(module, name), "__init__", init)
+    return made
+
+
+def graphs(monkeypatch: pytest.MonkeyPatch, module: str, owner: str, layers: list[Any], **more: Any) -> Any:
+    """The draft extend graphs of a multi-layer worker whose layers attend with *layers*; falsy without any."""
+    try:
+        importlib.import_module(f"sglang.srt.speculative.{module}")
+    except NameError as error:  # the first worker in its last releases
+        pytest.skip(f"{owner}: stock's module does not import: {error}")
+    runners = [NS(attn_backend=layer) for layer in layers]
+    more |= {"draft_extend_attn_backend_list": layers, "draft_runner_list": runners}
+    worker = worker_of(monkeypatch, module, owner, None, None, **more)
+    if module.endswith("_v2"):
+        return worker.cuda_graph_runner_for_draft_extend
+    return worker.cuda_graph_runner_for_draft_extend_list
+
+
+@pytest.mark.parametrize("shape", ["extra", "one extra", "extra extend"])
+@pytest.mark.parametrize(("module", "owner"), MULTI_LAYER_WORKERS)
+def test_layers_of_which_one_cannot_be_captured_all_run_eagerly(
+    module: str,
+    owner: str,
+    shape: str,
+    draft: RandomDraft,
+    captured_layers: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
+) -> None:
+    runner = runner_of(draft)
+    can, cannot = stock("triton")(runner), DraftExtendBackend(stock("torch_native")(runner))
+    layers = {
+        "extra": [cannot] * 3,
+        "one extra": [can, can, cannot],
+        "extra extend": [hybrid.prefill_and_extend(runner, prefill=can, extend=cannot)] * 3,
+    }[shape]
+    assert not graphs(monkeypatch, module, owner, layers)
+    assert captured_layers == []
+    assert caplog.text.count("TorchNativeAttnBackend cannot be captured in a CUDA graph") == 1
+
+
+@pytest.mark.parametrize(("module", "owner"), MULTI_LAYER_WORKERS)
+def test_layers_that_can_are_captured_as_ever(
+    module: str, owner: str, draft: RandomDraft, captured_layers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = runner_of(draft)
+    can = stock("triton")(runner)
+    for layers in (
+        [can] * 3,
+        [hybrid.prefill_and_extend(runner, prefill=stock("torch_native")(runner), extend=can)] * 3,
+    ):
+        captured_layers.clear()
+        assert graphs(monkeypatch, module, owner, layers)
+        assert len(captured_layers) == (1 if module.endswith("_v2") else 3)
+
+
+@pytest.mark.skipif(
+    SURFACE.source(points.MULTI_LAYER_WORKER) is None, reason="this release's worker asks for no graphs then"
+)
+def test_the_layers_of_a_server_without_graphs_are_not_looked_at(
+    draft: RandomDraft, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    off = NS(disable_cuda_graph=True)
+    layers = [DraftExtendBackend(stock("torch_native")(runner_of(draft)))] * 3
+    module, owner = MULTI_LAYER_WORKERS[0]
+    assert not graphs(monkeypatch, module, owner, layers, server_args=off)
+    assert "cannot be captured" not in caplog.text

@@ -123,6 +123,7 @@ def list_instead_of_dict(node: ast.AST) -> None:
 
 
 FACTORY = "DraftBackendFactory"
+MULTI_LAYER_RUNNER = "MultiLayerEagleMultiStepDraftExtendCudaGraphRunner"
 CHANGES = [
     (points.SERVER_ARGS, "ServerArgs.resolve_once", renamed, ANY),
     (points.SERVER_ARGS, "ServerArgs.add_cli_args", renamed, ANY),
@@ -149,6 +150,8 @@ CHANGES = [
     (points.DECODE_GRAPH, "EAGLEDraftCudaGraphRunner", renamed, ANY),
     (points.DECODE_GRAPH, "EAGLEDraftCudaGraphRunner.__init__", without("eagle_worker"), ANY),
     (points.EXTEND_GRAPH, "EAGLEDraftExtendCudaGraphRunner", renamed, ANY),
+    (points.MULTI_LAYER_GRAPH, MULTI_LAYER_RUNNER, renamed, ANY),
+    (points.MULTI_LAYER_GRAPH, f"{MULTI_LAYER_RUNNER}.__init__", without("eagle_worker"), ANY),
     (points.BACKEND_SETUP, "resolve_attention_backend_strs", renamed, SELECTION),
     (points.BACKEND_SETUP, "resolve_attention_backend_strs", without("model_runner"), SELECTION),
     (points.HYBRID, "HybridAttnBackend._select_backend", renamed, SELECTION),
@@ -182,6 +185,7 @@ MOVES = [
     (points.DRAFT_UTILS, {f"{FACTORY}._create_backend": ANY}),
     (points.DECODE_GRAPH, {"EAGLEDraftCudaGraphRunner": ANY}),
     (points.EXTEND_GRAPH, {"EAGLEDraftExtendCudaGraphRunner": ANY}),
+    (points.MULTI_LAYER_GRAPH, {MULTI_LAYER_RUNNER: ANY}),
     (points.BACKEND_SETUP, {"resolve_attention_backend_strs": SELECTION}),
     (points.HYBRID, {"HybridAttnBackend.__init__": SELECTION}),
     (points.SPECULATIVE_HOOK, {points.RESOLVE_DFLASH: DFLASH}),

@@ -246,6 +246,12 @@ FILES = {
             ),
         )
     },
+    "srt/speculative/multi_layer_eagle_worker_v2.py": "",
+    "srt/speculative/multi_layer_eagle_draft_extend_cuda_graph_runner.py": """
+        class MultiLayerEagleMultiStepDraftExtendCudaGraphRunner:
+            def __init__(self, eagle_worker):
+                self.eagle_worker = eagle_worker
+    """,
     "srt/speculative/draft_worker_common.py": """
         from sglang.srt.server_args import DRAFT_ATTENTION_BACKEND_CHOICES
 
