@@ -1,6 +1,7 @@
 """Every cell of the catalogue, asked of the release's own factory; creators stand in where they would need their device."""
 
 import importlib
+import inspect
 import json
 from dataclasses import asdict
 
@@ -97,15 +98,40 @@ def is_native(monkeypatch, _asked_for, row, role):
 
 def is_backported(monkeypatch, _asked_for, row, role):
     launch.check_names({role: row.name}, {role: "here"}, "EAGLE")
-    given = {}
-    module = importlib.import_module(catalogue.FLASH_ATTENTION)
-    monkeypatch.setattr(module, "FlashAttentionBackend", lambda runner, **rest: Recorded(given.update(rest)))
-    built = made(monkeypatch, role, selection=chosen(row, role))
     if row.name == "flashmla":
+        built = made(monkeypatch, role, selection=chosen(row, role))
         assert built is None, "so stock leaves draft extend to the draft runner's own backend"
-    else:
-        assert given["fa_impl_ver"] == 4
-        assert type(built).__name__ == ("FlashAttentionMultiStepBackend" if role == "decode" else "Recorded")
+        return
+    constructed = flash_attention(monkeypatch)
+    built = made(monkeypatch, role, selection=chosen(row, role))
+    assert type(built).__name__ == (
+        "FlashAttentionMultiStepBackend" if role == "decode" else "FlashAttentionBackend"
+    )
+    assert constructed[-1][1]["fa_impl_ver"] == 4
+
+
+def flash_attention(monkeypatch):
+    """What is constructed of FlashAttention's classes, and with what, in order; the backend itself would need a GPU.
+
+    The arguments are bound to the release's own signatures: one that a constructor does not take is a TypeError.
+    """
+    constructed = []
+    module = importlib.import_module(catalogue.FLASH_ATTENTION)
+
+    def record(kind, then):
+        signature = inspect.signature(kind.__init__)
+
+        def init(self, *args, **kwargs):
+            _self, *given = signature.bind(self, *args, **kwargs).arguments.items()
+            constructed.append((kind.__name__, dict(given)))
+            then(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, "__init__", init)
+
+    container = module.FlashAttentionMultiStepBackend
+    record(container, then=container.__init__)
+    record(module.FlashAttentionBackend, then=lambda *_, **__: None)
+    return constructed
 
 
 class Recorded(AttentionBackend):
@@ -175,16 +201,31 @@ def test_every_prefill(row):
         assert catalogue.current_name(SURFACE, row.name) in catalogue.builders(SURFACE)
 
 
-def test_flash_attention_4_is_given_to_every_step(monkeypatch):
-    if catalogue.row(SURFACE, "fa4") is None or "fa4" in map_names("decode"):
-        pytest.skip("fa4: this release has none, or has it in its map")
-    module = importlib.import_module(catalogue.FLASH_ATTENTION)
-    given = []
-    monkeypatch.setattr(module, "FlashAttentionBackend", lambda runner, **rest: given.append(rest))
-    built = backports.flash_attention_4_decode(object(), 2, 4)
+@pytest.mark.parametrize("topk", [1, 2])
+def test_flash_attention_4_is_given_to_every_step(monkeypatch, topk):
+    if "fa4" not in catalogue.backported(SURFACE, "decode"):
+        pytest.skip("fa4: its decode is not backported in this release")
+    constructed, runner = flash_attention(monkeypatch), object()
+    built = backports.flash_attention_4_decode(runner, topk, 4)
     steps = len(built.attn_backends)
-    assert [(rest["speculative_step_id"], rest["fa_impl_ver"], rest["topk"]) for rest in given[-steps:]] == [
-        (step, 4, 2) for step in range(steps)
+    asked = {"model_runner": runner, "topk": topk, "speculative_num_steps": 4}
+    (container, *replaced), told = constructed[:-steps], constructed[-steps:]
+    assert container == ("FlashAttentionMultiStepBackend", asked)
+    assert told == [
+        ("FlashAttentionBackend", {**asked, "speculative_step_id": step, "fa_impl_ver": 4})
+        for step in range(steps)
+    ]
+    assert steps == len(replaced) > 0, "as many as stock's own constructor makes"
+    assert {type(step).__name__ for step in built.attn_backends} == {"FlashAttentionBackend"}
+
+
+def test_flash_attention_4_is_given_to_draft_extend(monkeypatch):
+    if "fa4" not in catalogue.backported(SURFACE, "extend"):
+        pytest.skip("fa4: its draft extend is not backported in this release")
+    constructed, runner = flash_attention(monkeypatch), object()
+    backports.flash_attention_4_extend(runner)
+    assert constructed == [
+        ("FlashAttentionBackend", {"model_runner": runner, "skip_prefill": False, "fa_impl_ver": 4})
     ]
 
 
