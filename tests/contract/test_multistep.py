@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sglang_draft_ext.branches import fill_branches
 from sglang_draft_ext.errors import BackendError
-from sglang_draft_ext.multistep import MultiStepDraftBackend
+from sglang_draft_ext.multistep import DRAFT_WINDOW, SPEC_UTILS, MultiStepDraftBackend
 
 pytestmark = [
     pytest.mark.contract,
@@ -26,11 +26,13 @@ pytestmark = [
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    torch = pytest.importorskip("torch")
-    base_attn_backend = pytest.importorskip("sglang.srt.layers.attention.base_attn_backend")
+    import torch
+
+    base_attn_backend = importlib.import_module("sglang.srt.layers.attention.base_attn_backend")
     importlib.import_module("sglang.srt.layers.attention.triton_backend")
 
 from contract.costs import Costs  # noqa: E402
+from contract.release import SURFACE  # noqa: E402
 from contract.stand_ins import STOCK, SizedDraft, batch_of, publish, runner_of, stock  # noqa: E402
 from oracle import DEVICE, RandomDraft  # noqa: E402
 from sglang.srt.model_executor.forward_batch_info import ForwardMode  # noqa: E402
@@ -49,8 +51,9 @@ def configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def seed() -> int:
-    value = int.from_bytes(os.urandom(4), "little")
-    print(f"seed {value}")
+    """Of a random draft: another one each time, or the one of a run to be repeated."""
+    value = int(os.environ.get("DRAFT_EXT_SEED") or int.from_bytes(os.urandom(4), "little"))
+    print(f"DRAFT_EXT_SEED={value}")
     return value
 
 
@@ -186,10 +189,9 @@ def test_latent_attention(name: str, topk: int, seed: int) -> None:
 @pytest.mark.parametrize("topk", [1, 3])
 @pytest.mark.parametrize("name", ["torch_native", "triton"])
 def test_a_draft_window(name: str, topk: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec_utils = pytest.importorskip("sglang.srt.speculative.spec_utils")
-    if not hasattr(spec_utils, "resolve_draft_decode_window"):
-        pytest.skip("this release's draft decode has no window")
-    monkeypatch.setattr(spec_utils, "resolve_draft_decode_window", lambda runner: (6, 2))
+    if SURFACE.get(SPEC_UTILS, DRAFT_WINDOW) is None:
+        pytest.skip("draft window: this release's draft decode has none")
+    monkeypatch.setattr(importlib.import_module(SPEC_UTILS), DRAFT_WINDOW, lambda runner: (6, 2))
     draft = RandomDraft(seed, batch=4, topk=topk, num_steps=4, longest=20, draft_window=(6, 2))
     check(draft, drafted(draft, stock(name)))
     refused("a draft window would cut.*page size 16", token_to_kv_pool_allocator=NS(page_size=16))
