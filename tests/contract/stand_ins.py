@@ -104,6 +104,7 @@ def runner_of(draft: RandomDraft, sliding_window_size: int | None = None) -> Any
         page_size=draft.page_size, triton_attention_num_kv_splits=2, triton_attention_split_tile_size=None,
         enable_deterministic_inference=False, speculative_num_draft_tokens=4, disable_cuda_graph=True,
         speculative_num_steps=draft.num_steps, speculative_eagle_topk=draft.topk, chunked_prefill_size=512,
+        enable_lean_attention=False,
     )  # fmt: skip
     layer = draft.layer
     config = NS(

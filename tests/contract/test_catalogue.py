@@ -248,6 +248,8 @@ def test_a_draft_with_convolutions_is_refused(monkeypatch):
 
 
 def test_what_stock_puts_around_its_backends_is_put_around_ours(monkeypatch):
+    if not SURFACE.source(points.ATTENTION_REGISTRY):
+        pytest.skip("wrappers: this release's runner puts all around its own backends")
     registry_module = importlib.import_module(points.ATTENTION_REGISTRY)
     wrappers = [f"attn_backend_wrapper_for_draft_{role}" for role in ("extend", "decode")]
     wrappers = [name for name in wrappers if hasattr(registry_module, name)]
