@@ -236,6 +236,7 @@ class _StepBatch(Proxy):
 
     def __init__(self, batch: Any, pool: Any, rows: _StepRows | None) -> None:
         super().__init__(batch)
+        self._self_rows = rows
         self.req_to_token_pool = pool
         mode = batch.forward_mode
         self.forward_mode = mode if mode.is_idle() else type(mode).DECODE
@@ -259,8 +260,10 @@ class _StepBackend(Proxy):
         self.kv_index_translator = container.kv_index_translator
         branches = container._branches
         self._self_pool = container.req_to_token_pool if branches is None else branches
+        self._self_shown: _StepBatch | None = None
 
     def view(self, forward_batch: Any) -> _StepBatch:
+        """The view of a batch: the same for every layer, until the step is prepared for another."""
         if forward_batch.forward_mode.is_idle() or forward_batch.batch_size == 0:
             return _StepBatch(forward_batch, self._self_pool, None)
         if self.step_rows is None:
@@ -270,7 +273,10 @@ class _StepBackend(Proxy):
                 found="no call of init_forward_metadata for this batch",
                 remedy="report the launch line and the SGLang release",
             )
-        return _StepBatch(forward_batch, self._self_pool, self.step_rows)
+        shown = self._self_shown
+        if shown is None or shown._self_rows is not self.step_rows or shown.__wrapped__ is not forward_batch:
+            shown = self._self_shown = _StepBatch(forward_batch, self._self_pool, self.step_rows)
+        return shown
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
         self.__wrapped__.init_forward_metadata(self.view(forward_batch))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sglang_draft_ext.multistep import _page_size, _StepBatch, _StepRows
+from sglang_draft_ext.multistep import _page_size, _StepBackend, _StepBatch, _StepRows
 
 pytestmark = pytest.mark.unit
 
@@ -60,6 +61,23 @@ def test_writes_to_a_view_stay_there_or_reach_the_batch() -> None:
     view.something_else = "noted by a backend"
     assert live.seq_lens == "prefixes"
     assert live.something_else == "noted by a backend"
+
+
+def test_all_layers_see_one_view_until_the_step_is_prepared_again() -> None:
+    container = SimpleNamespace(
+        req_to_token_pool="pool", token_to_kv_pool="KV", kv_index_translator=None, _branches=None
+    )
+    step, first, second = _StepBackend(SimpleNamespace(), container), batch(), batch()
+    step.step_rows = ROWS
+    view = step.view(first)
+    assert step.view(first) is view
+    assert step.view(second).__wrapped__ is second
+    view = step.view(first)
+    step.step_rows = replace(ROWS, batch_size=8)
+    assert step.view(first) is not view
+    assert step.view(first).batch_size == 8
+    first.forward_mode = Mode.IDLE
+    assert step.view(first).batch_size == 2
 
 
 def test_an_idle_batch_keeps_its_rows() -> None:
