@@ -104,7 +104,7 @@ def runner_of(draft: RandomDraft, sliding_window_size: int | None = None) -> Any
         page_size=draft.page_size, triton_attention_num_kv_splits=2, triton_attention_split_tile_size=None,
         enable_deterministic_inference=False, speculative_num_draft_tokens=4, disable_cuda_graph=True,
         speculative_num_steps=draft.num_steps, speculative_eagle_topk=draft.topk, chunked_prefill_size=512,
-        enable_lean_attention=False,
+        enable_lean_attention=False, speculative_attention_mode="prefill",
     )  # fmt: skip
     layer = draft.layer
     config = NS(
@@ -112,7 +112,7 @@ def runner_of(draft: RandomDraft, sliding_window_size: int | None = None) -> Any
         get_num_kv_heads=lambda *_: layer.tp_k_head_num,
         context_len=draft.req_to_token.shape[1], is_encoder_decoder=False, attention_arch=None,
         head_dim=layer.qk_head_dim, v_head_dim=layer.v_head_dim, swa_v_head_dim=layer.v_head_dim,
-        is_hybrid_swa=False, hf_config=NS(architectures=["LlamaForCausalLM"]),
+        is_hybrid_swa=False, hf_config=NS(architectures=["LlamaForCausalLM"], get_text_config=lambda: NS()),
     )  # fmt: skip
     if draft.mla:
         from sglang.srt.configs.model_config import AttentionArch
