@@ -112,7 +112,7 @@ def runner_of(draft: RandomDraft, sliding_window_size: int | None = None) -> Any
         get_num_kv_heads=lambda *_: layer.tp_k_head_num,
         context_len=draft.req_to_token.shape[1], is_encoder_decoder=False, attention_arch=None,
         head_dim=layer.qk_head_dim, v_head_dim=layer.v_head_dim, swa_v_head_dim=layer.v_head_dim,
-        is_hybrid_swa=False, hf_config=NS(architectures=["LlamaForCausalLM"], get_text_config=lambda: NS()),
+        is_hybrid_swa=False, hf_config=NS(architectures=["LlamaForCausalLM"], get_text_config=NS),
     )  # fmt: skip
     if draft.mla:
         from sglang.srt.configs.model_config import AttentionArch
