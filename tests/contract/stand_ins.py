@@ -113,6 +113,7 @@ def runner_of(draft: RandomDraft, sliding_window_size: int | None = None) -> Any
         context_len=draft.req_to_token.shape[1], is_encoder_decoder=False, attention_arch=None,
         head_dim=layer.qk_head_dim, v_head_dim=layer.v_head_dim, swa_v_head_dim=layer.v_head_dim,
         is_hybrid_swa=False, hf_config=NS(architectures=["LlamaForCausalLM"], get_text_config=NS),
+        linear_attn_registry_result=None, is_draft_model=True,
     )  # fmt: skip
     if draft.mla:
         from sglang.srt.configs.model_config import AttentionArch
