@@ -74,8 +74,7 @@ def extending(name: str, backend: Any) -> Any:
     """
     from sglang_draft_ext.extend import DraftExtendBackend
 
-    knows = name in catalogue.backported(hooks.activation.surface, "decode") or declared(name).decode
-    return backend if knows else DraftExtendBackend(backend)
+    return DraftExtendBackend(backend) if makes_decode(name) else backend
 
 
 def makes_decode(name: str) -> bool:

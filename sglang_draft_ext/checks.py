@@ -11,7 +11,7 @@ from sglang_draft_ext.launch import FLAG, MULTI_STEP, Plan, asked_roles, check_n
 from sglang_draft_ext.limits import Limits
 from sglang_draft_ext.registry import registry
 from sglang_draft_ext.selection import ROLES, Role
-from sglang_draft_ext.workers import multi_layer_asks
+from sglang_draft_ext.workers import multi_layer_asks, multi_layer_prepares
 
 LLAMA_EAGLE3 = "sglang.srt.models.llama_eagle3"
 QSA_CONFIG = "sglang.srt.layers.attention.qsa.config"
@@ -242,13 +242,22 @@ def _check_worker(launch: Launch, made: Plan) -> None:
     if not names and not ("=" in str(chosen) and asked_roles(made)):
         return
     asked_for = registry.where(names[0]) if names else FLAG
-    overlap_off = config.disable_overlap_schedule
-    if launch.multi_layer and not overlap_off and not multi_layer_asks(hooks.activation.surface):
+    surface, overlap = hooks.activation.surface, not config.disable_overlap_schedule
+    if launch.multi_layer and overlap and not multi_layer_asks(surface):
         raise BackendError(
             "Multi-layer EAGLE with overlap schedule is hard-coded to FlashAttention in this release",
             where=asked_for,
             found=str(chosen),
             remedy="set --disable-overlap-schedule",
+        )
+    eager = chosen.extend in registry and not build.declared(chosen.extend).extend_graph
+    if launch.multi_layer and eager and not multi_layer_prepares(surface, overlap=overlap):
+        raise BackendError(
+            "Multi-layer EAGLE prepares draft extend for CUDA graphs only in this release, and "
+            f"{chosen.extend!r} is not captured in one",
+            where=registry.where(chosen.extend),
+            found=str(chosen),
+            remedy="use SGLang 0.5.16 or newer, or a draft extend backend that is captured",
         )
     if names and launch.algorithm == "FROZEN_KV_MTP" and launch.topk > 1:
         raise BackendError(

@@ -226,7 +226,9 @@ def _builder(role: Role, name: str | None) -> str | None:
     attention = references["attention"].replace(STOCK_REFERENCE, f"{STOCK} ")
     if role != "decode":
         return attention
-    return references.get("decode", f"sglang_draft_ext.multistep, of {attention}")
+    if build.makes_decode(name):
+        return f"sglang_draft_ext.multistep, of {attention}"
+    return references.get("decode", STOCK)
 
 
 def text(said: Explanation, *, colour: bool | None = None) -> str:

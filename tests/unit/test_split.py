@@ -162,6 +162,17 @@ def test_workers_that_would_not_ask_for_the_backend_are_refused(release, fields,
     assert run(release, launch.format(FLAG, "triton", fields), **ASKING).returncode == 0, "not asked for"
 
 
+def test_a_worker_that_prepares_no_eager_extend_takes_captured_backends_only(release):
+    worker = release / "sglang/srt/speculative/multi_layer_eagle_worker_v2.py"
+    worker.write_text("from sglang.srt.speculative.draft_utils import DraftBackendFactory\n")
+    launch = f"    launch({FLAG!r}, {{!r}}, enable_multi_layer_eagle=True, disable_overlap_schedule=False)"
+    line = run(release, launch.format("accel"), **ASKING).stderr.splitlines()[-1]
+    assert "'accel' is not captured in one" in line
+    assert run(release, launch.format("triton"), **ASKING).returncode == 0
+    worker.write_text(worker.read_text() + "runner.attn_backend.init_forward_metadata(batch)\n")
+    assert run(release, launch.format("accel"), **ASKING).returncode == 0
+
+
 def test_the_flags_are_in_the_help(release):
     result = run(release, "    launch('--help')")
     for role in ("prefill", "extend", "decode"):
