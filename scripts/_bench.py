@@ -19,7 +19,7 @@ from _environment import ROOT
 DOCS = ROOT / "docs"
 RECORDS = DOCS / "benchmarks"
 PAGE = DOCS / "performance.md"
-ORDER = ("startup", "import", "ready", "serving", "forward", "multistep")
+ORDER = ("startup", "import", "ready", "serving", "forward", "step", "multistep")
 HEAD = """# Performance
 
 <!-- Written by scripts/bench --docs from docs/benchmarks/*.json. -->
