@@ -102,6 +102,14 @@ class Servers:
             return Seen(log=log.read_text(errors="replace"), failed=True)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("DRAFT_EXT_FULL") == "1":
+        return
+    left_out = [item for item in items if item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Servers:
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")

@@ -6,7 +6,9 @@ from _server import errors, speculative
 STOCKS_ERROR = "ValueError: EAGLE is not supported in decode attention backend torch_native"
 
 
-@pytest.mark.parametrize("extended", [False, True], ids=["stock", "installed"])
+@pytest.mark.parametrize(
+    "extended", [False, pytest.param(True, marks=pytest.mark.full)], ids=["stock", "installed"]
+)
 def test_without_the_variable_stock_refuses(servers, extended):
     seen = servers.see(*speculative(1, "torch_native"), extended=extended)
     assert seen.failed
@@ -19,12 +21,13 @@ def test_without_the_variable_stock_refuses(servers, extended):
     [
         ("torch_nativ", ["'torch_nativ'", "'torch_native'"]),
         ("mine=no_such_package.backends:Mine", ["no_such_package", "ModuleNotFoundError"]),
-        ("torch_native,torch_native", ["'torch_native'", "twice"]),
-        (
+        pytest.param("torch_native,torch_native", ["'torch_native'", "twice"], marks=pytest.mark.full),
+        pytest.param(
             "triton=sglang.srt.layers.attention.torch_native_backend:TorchNativeAttnBackend",
             ["'triton'", "never"],
+            marks=pytest.mark.full,
         ),
-        ("mine=math:pi", ["'math:pi'", "float"]),
+        pytest.param("mine=math:pi", ["'math:pi'", "float"], marks=pytest.mark.full),
     ],
     ids=["unknown", "does-not-import", "twice", "would-replace-stock", "wrong-type"],
 )

@@ -148,10 +148,15 @@ def test_stock_names_get_stock_objects_only(servers, plain, tmp_path):
     ("said", "env", "flags"),
     [
         ("'verify' is not a role of the draft", ASKED, [FLAG, "verify=triton"]),
-        ("is given twice", ASKED, [FLAG, "decode=triton,decode=triton"]),
-        ("A role has no backend name", ASKED, [FLAG, "prefill="]),
-        ("did you mean 'flashinfer'", ASKED, [FLAG, "decode=flashinfr"]),
         ("SGLANG_DRAFT_EXT_BACKENDS=torch_native adds it", {}, [FLAG, "decode=torch_native"]),
+        *(
+            pytest.param(*more, marks=pytest.mark.full)
+            for more in (
+                ("is given twice", ASKED, [FLAG, "decode=triton,decode=triton"]),
+                ("A role has no backend name", ASKED, [FLAG, "prefill="]),
+                ("did you mean 'flashinfer'", ASKED, [FLAG, "decode=flashinfr"]),
+            )
+        ),
     ],
 )
 def test_bad_input_stops_the_launch_in_one_line(servers, said, env, flags):
