@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from sglang_draft_ext import build, hooks, limits, multistep
+from sglang_draft_ext import build, hooks, limits
 from sglang_draft_ext.errors import BackendError, DraftExtError, SelectionError
 from sglang_draft_ext.launch import FLAG, MULTI_STEP, Plan, asked_roles, check_names
 from sglang_draft_ext.limits import Limits
@@ -56,6 +56,8 @@ class Launch:
     @property
     def windowed(self) -> bool:
         """Whether the draft's decode keeps to ``--speculative-draft-window-size``."""
+        from sglang_draft_ext import multistep  # not before it is needed
+
         given = getattr(self.config, "speculative_draft_window_size", None)
         honoured = hooks.activation.surface.get(multistep.SPEC_UTILS, multistep.DRAFT_WINDOW)
         return bool(given and honoured and not self.draft_has_window)
@@ -120,6 +122,8 @@ def refusal(launch: Launch, name: str | None, role: Role, *, where: str) -> Draf
         problem = _over_the_limits(launch, name, role, limit, registry.where(name))
         if problem or role != "decode" or launch.algorithm not in MULTI_STEP or not build.makes_decode(name):
             return problem
+        from sglang_draft_ext import multistep
+
         return multistep.refusal(
             topk=launch.topk,
             page_size=launch.page_size,
