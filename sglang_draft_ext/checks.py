@@ -254,14 +254,17 @@ def _check_worker(launch: Launch, made: Plan) -> None:
             found=str(chosen),
             remedy="set --disable-overlap-schedule",
         )
-    eager = chosen.extend in registry and not build.declared(chosen.extend).extend_graph
+    eager = chosen.extend in registry and (
+        getattr(config, "disable_cuda_graph", False)
+        or (build.makes_decode(chosen.extend) and not build.declared(chosen.extend).extend_graph)
+    )
     if launch.multi_layer and eager and not multi_layer_prepares(surface, overlap=overlap):
         raise BackendError(
             "Multi-layer EAGLE prepares draft extend for CUDA graphs only in this release, and "
-            f"{chosen.extend!r} is not captured in one",
+            f"{chosen.extend!r} runs outside of them",
             where=registry.where(chosen.extend),
             found=str(chosen),
-            remedy="use SGLang 0.5.16 or newer, or a draft extend backend that is captured",
+            remedy="use SGLang 0.5.16 or newer, or CUDA graphs with a draft extend backend that is captured",
         )
     if names and launch.algorithm == "FROZEN_KV_MTP" and launch.topk > 1:
         raise BackendError(

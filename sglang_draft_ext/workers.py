@@ -46,7 +46,7 @@ def multi_layer_asks(surface: Surface, module: str = _MULTI_LAYER_V2) -> bool:
 def multi_layer_prepares(surface: Surface, *, overlap: bool) -> bool:
     """Whether multi-layer EAGLE prepares the backends of a draft extend that runs outside of CUDA graphs.
 
-    From 0.5.11 to 0.5.15 its second worker does not, which it warns of.
+    From 0.5.11 to 0.5.15.post1 its second worker does not, which it warns of.
     """
     if not overlap and surface.source(f"{_SPECULATIVE}.{_MULTI_LAYER}") is not None:
         return True  # the first worker serves

@@ -166,11 +166,13 @@ def test_a_worker_that_prepares_no_eager_extend_takes_captured_backends_only(rel
     worker = release / "sglang/srt/speculative/multi_layer_eagle_worker_v2.py"
     worker.write_text("from sglang.srt.speculative.draft_utils import DraftBackendFactory\n")
     launch = f"    launch({FLAG!r}, {{!r}}, enable_multi_layer_eagle=True, disable_overlap_schedule=False)"
-    line = run(release, launch.format("accel"), **ASKING).stderr.splitlines()[-1]
-    assert "'accel' is not captured in one" in line
-    assert run(release, launch.format("triton"), **ASKING).returncode == 0
+    asking = {"SGLANG_DRAFT_EXT_BACKENDS": "torch_native"}
+    line = run(release, launch.format("torch_native"), **asking).stderr.splitlines()[-1]
+    assert "'torch_native' runs outside of them" in line
+    assert run(release, launch.format("triton"), **asking).returncode == 0
+    assert run(release, launch.format("accel"), **ASKING).returncode == 0, "it brings a multi-step backend"
     worker.write_text(worker.read_text() + "runner.attn_backend.init_forward_metadata(batch)\n")
-    assert run(release, launch.format("accel"), **ASKING).returncode == 0
+    assert run(release, launch.format("torch_native"), **asking).returncode == 0
 
 
 def test_the_flags_are_in_the_help(release):
