@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from sglang_draft_ext import points
 from sglang_draft_ext.surface import Surface
 
 _SPECULATIVE = "sglang.srt.speculative"
 _THREE_ROLES = "prefill, extend, decode"
 _ONE_BACKEND = "one backend"
-_MULTI_LAYER, _MULTI_LAYER_V2 = "multi_layer_eagle_worker", "multi_layer_eagle_worker_v2"
 
 # Title, module, what it takes. The first word of a title is stock's name of the algorithm or class.
 _WORKERS = (
@@ -17,8 +17,8 @@ _WORKERS = (
     ("EAGLE v2", "eagle_worker_v2", _THREE_ROLES),
     ("STANDALONE v1", "standalone_worker", _THREE_ROLES),
     ("STANDALONE v2", "standalone_worker_v2", _THREE_ROLES),
-    ("multi-layer EAGLE v1", _MULTI_LAYER, "prefill, extend"),
-    ("multi-layer EAGLE v2", _MULTI_LAYER_V2, "prefill, extend"),
+    ("multi-layer EAGLE v1", "multi_layer_eagle_worker", "prefill, extend"),
+    ("multi-layer EAGLE v2", "multi_layer_eagle_worker_v2", "prefill, extend"),
     ("FROZEN_KV_MTP v1", "frozen_kv_mtp_worker", f"{_ONE_BACKEND}, topk 1"),
     ("FROZEN_KV_MTP v2", "frozen_kv_mtp_worker_v2", f"{_ONE_BACKEND}, topk 1"),
     ("DFLASH v1", "dflash_worker", _ONE_BACKEND),
@@ -37,7 +37,7 @@ def workers(surface: Surface) -> dict[str, str]:
     return found
 
 
-def multi_layer_asks(surface: Surface, module: str = _MULTI_LAYER_V2) -> bool:
+def multi_layer_asks(surface: Surface, module: str = "multi_layer_eagle_worker_v2") -> bool:
     """Whether multi-layer EAGLE asks the draft maps; up to 0.5.10 its second worker builds FlashAttention itself."""
     source = f"{_SPECULATIVE}.{module}"
     return surface.source(source) is None or surface.get(source, "DraftBackendFactory") is not None
@@ -48,9 +48,9 @@ def multi_layer_prepares(surface: Surface, *, overlap: bool) -> bool:
 
     From 0.5.11 to 0.5.15.post1 its second worker does not, which it warns of.
     """
-    if not overlap and surface.source(f"{_SPECULATIVE}.{_MULTI_LAYER}") is not None:
+    if not overlap and surface.source(points.MULTI_LAYER_WORKER) is not None:
         return True  # the first worker serves
-    source = surface.source(f"{_SPECULATIVE}.{_MULTI_LAYER_V2}")
+    source = surface.source(points.MULTI_LAYER_WORKER_V2)
     nodes = ast.walk(source.tree) if source else ()
     return source is None or any(
         isinstance(node, ast.Attribute) and node.attr == "init_forward_metadata" for node in nodes
